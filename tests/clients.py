@@ -43,6 +43,9 @@ __all__ = ["TOO_LONG", "AsyncClient", "Backend", "Mode", "Pause", "RealClock", "
 
 Mode = Literal["blocking", "async"]
 
+LEASE = "600s"
+"""The lease of test clients unless a test chooses another: that of mission A."""
+
 
 class Backend:
     """Where the records are kept. Each `open` returns a separate store on the same data, as another process would."""
@@ -136,6 +139,7 @@ class SyncClient:
     def __init__(self, backend: Backend, **defaults: Any) -> None:
         self.backend = backend
         self.clock = backend.clock
+        defaults = {"lease": LEASE, **defaults}
         self.once: Any = self._once_client(backend.open(), defaults)
         kind = Heartbeat if isinstance(self.clock, RealClock) else IdleHeartbeat
         use_heartbeat(self.once, kind, self.once.engine.runtime.monotonic)

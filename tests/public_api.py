@@ -107,7 +107,7 @@ def describe_members(cls: type) -> Iterator[str]:
     if issubclass(cls, enum.Enum):
         yield f"    {', '.join(cls.__members__)}"
         return
-    if "__init__" in vars(cls) or hasattr(cls, "__struct_fields__"):
+    if _own_init(cls) or hasattr(cls, "__struct_fields__"):
         yield f"    __init__{signature_of(cls)}"
     if typing.is_typeddict(cls):
         yield from (f"    {name}: {hint}" for name, hint in sorted(cls.__annotations__.items()))
@@ -124,6 +124,11 @@ def describe_members(cls: type) -> Iterator[str]:
         elif inspect.isfunction(member):
             prefix = "async " if inspect.iscoroutinefunction(member) else ""
             yield f"    {prefix}{name}{signature_of(member)}"
+
+
+def _own_init(cls: type) -> bool:
+    """Return whether the class or one of our base classes of it defines `__init__`."""
+    return any("__init__" in vars(base) for base in cls.__mro__ if base.__module__.startswith("onceward"))
 
 
 def signature_of(value: Any) -> str:

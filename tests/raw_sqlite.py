@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
 from onceward.stores.sqlite import SQLiteStore
-from onceward.stores.sqlite.connection import SQLiteConnection, TimeLimit
+from onceward.stores.sqlite.connection import SQLiteConnection
 
 T = TypeVar("T")
 
@@ -23,7 +24,7 @@ def connection_of(store: SQLiteStore) -> SQLiteConnection:
 
 def run_on(store: SQLiteStore, work: Callable[[sqlite3.Cursor], T]) -> T:
     """Run this on the store's connection; no other call can use it meanwhile."""
-    return connection_of(store).run(TimeLimit.of(5), work)
+    return connection_of(store).run(time.monotonic() + 5, work)
 
 
 def write_on(store: SQLiteStore, work: Callable[[sqlite3.Cursor], T]) -> T:

@@ -28,6 +28,7 @@ from onceward.objects import open_objects
 from onceward.testing import storm
 from onceward.warehouse import open_warehouse
 
+LEASE = "600s"  # as the document asks; renewed every 120 s
 SAMPLES = 12
 MAX_SHOWN = 70
 
@@ -67,7 +68,7 @@ def open_documents(chosen: argparse.Namespace) -> Iterator[Documents]:
     folder: Path = chosen.folder
     with (
         stand_in(folder / "calls") as local,
-        Once(chosen.store or f"sqlite:///{folder}/once.db", app="documents", counters=True) as once,
+        Once(chosen.store or f"sqlite:///{folder}/once.db", app="documents", lease=LEASE, counters=True) as once,
         open_objects(chosen.objects or (folder / "bucket").as_uri()) as objects,
     ):
         models = Models(chosen.models or local, os.environ.get("MODELS_KEY", ""), pause=1.0 if chosen.models else 0.05)

@@ -35,6 +35,8 @@ VERIFY_DELAY_PARTS: Final = 5  # wait a fifth of the lease (a minute) before ver
 TEXT: Final = "May we show you what we make?"
 Result = dict[str, Any]
 
+CRON_LEASE = "600s"  # a run that crashed is free again after that, as the document asks
+
 
 class Outreach:
     """One worker. Many workers may share the database: each operation is done once among all of them."""
@@ -65,9 +67,8 @@ class Outreach:
         self._reply = once.operation("reply")(self._store_reply)
         self._notify = once.operation("notify")(self._alert)
         self.charge = once.operation("charge")(self._pay)
-        self.cron = once.schedule(PATTERN, name=CRON, overlap="wait", catch_up_age="7d", **_lease_option(lease))(
-            self._run
-        )
+        cron = once.schedule(PATTERN, name=CRON, overlap="wait", catch_up_age="7d", lease=lease or CRON_LEASE)
+        self.cron = cron(self._run)
 
     def _create_tables(self) -> None:
         """Create the tables if they do not exist. In PostgreSQL, CREATE IF NOT EXISTS would lock out other workers."""

@@ -112,7 +112,7 @@ def test_it_works_as_a_process_of_its_own(folder: Path, module: str) -> None:
     [
         ("shop_of_this_test", "is not the path of an object"),
         ("no_such_module:once", "cannot be imported: No module named"),
-        ("shop_of_this_test:two", "shop_of_this_test has no two"),
+        ("shop_of_this_test:two", "shop_of_this_test has no 'two'"),
         ("shop_of_this_test:number", "neither an Operations object nor a client"),
     ],
 )

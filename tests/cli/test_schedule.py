@@ -121,7 +121,7 @@ def test_the_schedules_are_listed(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "word"),
     [
-        ("app", "is not MODULE:APP"),
+        ("app", "is not the path of an object"),
         ("app:nothing", "has no 'nothing'"),
         ("app:APP", "has no 'APP'"),
         ("app:time", "is not a Once or AsyncOnce"),

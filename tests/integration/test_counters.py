@@ -15,7 +15,7 @@ import pytest
 
 from onceward import AlreadyRunning, ConfigurationError, Once, OutcomeUnknown, PayloadMismatch, StoreUnavailable
 from onceward.client.base import enable_counters
-from onceward.errors import StillRunning, StoreBroken
+from onceward.errors import StillRunning, Stopping, StoreBroken
 from onceward.latest import Ordering
 from onceward.protocol.counters import HOUR, CounterTotals
 from onceward.stores import MemoryStore
@@ -83,7 +83,7 @@ def test_a_caller_that_stops_waiting_because_the_process_stops_is_not_a_claim_er
         return await original(store, *args, **kwargs)
 
     monkeypatch.setattr(kind, "claim", stopping)
-    with pytest.raises(StillRunning), counting.claim("held", on_running="wait", wait="10m"):
+    with pytest.raises(Stopping), counting.claim("held", on_running="wait", wait="10m"):
         pass
     assert counting.events_named("claim_failed") == []
 

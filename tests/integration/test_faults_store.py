@@ -13,9 +13,10 @@ import pytest
 
 from onceward import Executed, Once, OutcomeUnknown, RecordState, StoreUnavailable, Unknown
 from onceward.errors import StoreBroken, StoreError, StoreFull, VersionSkew
-from tests.clients import Backend, SyncClient
+from tests.clients import TOO_LONG, Backend, SyncClient
 from tests.faulty import FaultyBackend, FaultyNetwork
 from tests.integration.faulty_clients import Effect, faulty, network
+from tests.unit.batcher_calls import until
 
 __all__ = ["faulty", "network"]  # fixtures, listed here so that pytest finds them
 
@@ -162,12 +163,17 @@ def test_a_completion_that_is_never_answered_is_unknown_with_the_value_and_no_fa
 
 
 @pytest.mark.fault("F51")
-def test_the_default_settle_timeout_is_one_lease(faulty: SyncClient, network: FaultyNetwork) -> None:
-    worker = faulty.another(lease="200ms")
+def test_by_default_a_result_is_sent_for_ten_minutes_however_short_the_lease_is(
+    faulty: SyncClient, network: FaultyNetwork
+) -> None:
+    worker, outage = faulty.another(lease="1s"), faulty.another()
     network.lose_requests("settle")
-    began = time.monotonic()
-    assert isinstance(worker.outcome("order 7", Effect()), Unknown)
-    assert 0.15 < time.monotonic() - began < 1.5
+    result = worker.start(worker.outcome, "order 7", Effect())
+    until(lambda: network.calls["settle"] > 3)
+    outage.clock.advance("9m")
+    until(lambda: network.calls["settle"] > 5)
+    outage.clock.advance("2m")
+    assert isinstance(result.result(TOO_LONG), Unknown)
 
 
 @pytest.mark.fault("F51")

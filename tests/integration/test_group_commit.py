@@ -235,7 +235,7 @@ def test_an_interrupted_thread_leaves_no_key_locked_and_affects_no_other_caller(
             once.run("interrupted", hang_on, effects)
         interrupter.result(TOO_LONG)
         assert all(isinstance(one.result(TOO_LONG), Executed) for one in others)
-        assert "PENDING" not in states(path).values()
+        until(lambda: "PENDING" not in states(path).values())
         assert set(effects.values()) == {1}
 
 

@@ -202,10 +202,11 @@ def test_a_completion_that_never_gets_an_answer_is_unknown_and_never_a_false_suc
         proxy.reset_all()
         return "done"
 
-    outcome = client.outcome("order 7", work)
+    worker = client.another(settle_timeout="500ms")
+    outcome = worker.outcome("order 7", work)
     assert isinstance(outcome, Unknown)
     assert outcome.value == "done"
-    assert client.events_named("unknown")
+    assert worker.events_named("unknown")
 
 
 def test_a_late_answer_is_never_taken_for_the_answer_to_the_next_question(client: SyncClient, proxy: Proxy) -> None:

@@ -34,7 +34,7 @@ from onceward.runtime.aio import AsyncioRuntime
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore
-from onceward.stores.sqlite.table import SELECT_RECORDS, compute_answers, insert_if_absent, update_if_unchanged
+from onceward.stores.sqlite.table import SELECT_RECORDS, compute_answers, write_if_unchanged
 from onceward.testing.clock import FakeClock
 from onceward.testing.conformance.histories import CLOCK_STEPS, random_claim, random_request
 from tests.raw_sqlite import database_of
@@ -195,7 +195,7 @@ def test_an_update_never_overwrites_a_record_that_changed_since_it_was_read(
     with opened(path, clock) as other:
         [changed] = run(other.send([theirs(seen)], 5))
     assert answers[0].record is not None
-    assert not update_if_unchanged(cursor, seen, answers[0].record)
+    assert not write_if_unchanged(cursor, seen, answers[0].record)
     assert SELECT_RECORDS.fetch(cursor, [seen.id]) == {seen.id: changed.record}
 
 
@@ -210,7 +210,7 @@ def test_not_even_a_record_that_changed_in_the_same_microsecond(
     [answer], _ = compute_answers({seen.id: seen}, transitions.apply, [ours(seen)], clock.now())
     [changed] = run(store.send([theirs(seen)], 5))
     assert answer.record is not None
-    assert not update_if_unchanged(cursor, seen, answer.record)
+    assert not write_if_unchanged(cursor, seen, answer.record)
     assert SELECT_RECORDS.fetch(cursor, [seen.id]) == {seen.id: changed.record}
 
 
@@ -276,7 +276,7 @@ def test_create_writes_nothing_over_a_record(store: SQLiteStore, clock: FakeCloc
     cursor = database_of(store).cursor()
     first, _ = transitions.claim(None, request("a", b"first"), clock.now())
     second, _ = transitions.claim(None, request("a", b"second"), clock.now())
-    assert [insert_if_absent(cursor, first), insert_if_absent(cursor, second)] == [True, False]
+    assert [write_if_unchanged(cursor, None, first), write_if_unchanged(cursor, None, second)] == [True, False]
     assert SELECT_RECORDS.fetch(cursor, [first.id]) == {first.id: first}
 
 

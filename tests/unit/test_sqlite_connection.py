@@ -78,7 +78,8 @@ def test_the_busy_timeout_follows_the_call_and_costs_no_statement_while_it_stays
         claim(store, "a")
         assert not [line for line in seen if "busy" in line]
         run(store.read([ident("a")], timeout=7))
-        assert [line for line in seen if "busy" in line] == ["PRAGMA busy_timeout = 7000"]
+        [statement] = [line for line in seen if "busy" in line]
+    assert 5_500 < int(statement.removeprefix("PRAGMA busy_timeout = ")) <= 7_000
 
 
 def test_a_call_that_interrupts_a_call_of_its_own_thread_is_refused_and_does_no_harm(

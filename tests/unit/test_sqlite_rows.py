@@ -106,6 +106,15 @@ def test_the_columns_are_the_fields_of_the_record_and_null_is_the_usual_value() 
     cursor.connection.close()
 
 
+@pytest.mark.parametrize(("column", "other"), sql.NULL_MEANS_SAME_AS.items())
+def test_a_time_is_null_only_if_it_equals_the_one_that_null_stands_for(column: str, other: str) -> None:
+    times: dict[str, Any] = {"token": 1, "cycle": 2, "created_at": 3, "claimed_at": 4, "updated_at": 5, "renewed_at": 6}
+    for same, value in times.items():
+        record = Record(b"\1", "s", "k", RecordState.PENDING, **{**times, column: value})
+        stored = sql.row_from_record(record)[sql.FIELDS.index(column)]
+        assert stored == (None if same == other else value)
+
+
 def test_a_usual_record_stores_only_what_differs_from_call_to_call() -> None:
     request = ClaimRequest(id=b"\1", scope="s", key="k", nonce=b"n", lease=1_000, owner="me", fingerprint=b"f")
     claimed, _ = transitions.claim(None, request, 5)

@@ -107,7 +107,7 @@ def test_an_expired_lease_that_was_renewed_between_read_and_lock_is_not_taken_ov
     run(owner.open(ThreadRuntime()))
     mine = acquire(owner, "order 7")
     clock.advance_microseconds(LEASE)
-    judge = table.compute_answers
+    original = table.write_if_unchanged
     raced: list[bool] = []
 
     def overtaken(*arguments: Any) -> Any:
@@ -115,9 +115,9 @@ def test_an_expired_lease_that_was_renewed_between_read_and_lock_is_not_taken_ov
             raced.append(True)
             renewal = Renewal(mine.id, mine.token, mine.nonce, LEASE)
             assert run(owner.renew([renewal], timeout=5))[0].verdict is Verdict.OK
-        return judge(*arguments)
+        return original(*arguments)
 
-    monkeypatch.setattr("onceward.stores.sqlite.store.compute_answers", overtaken)
+    monkeypatch.setattr("onceward.stores.sqlite.store.write_if_unchanged", overtaken)
     assert claim(store, "order 7", b"late").verdict is Verdict.RUNNING
     run(owner.close())
 

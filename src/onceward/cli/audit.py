@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from msgspec.structs import asdict
 
 from onceward.protocol.audit import AuditEntry, AuditFilter
 from onceward.protocol.duration import microseconds
@@ -69,21 +70,7 @@ def audit_trail(store: Store, record: Record) -> list[AuditEntry]:
 
 
 def as_json(entry: AuditEntry) -> dict[str, Any]:
-    return {
-        "at": display.iso(entry.at),
-        "who": entry.who,
-        "verb": entry.verb,
-        "detail": entry.detail,
-        "why": entry.why,
-        "id": entry.id.hex() or None,
-        "scope": entry.scope,
-        "key": entry.key,
-        "state_before": entry.state_before,
-        "state_after": entry.state_after,
-        "token_before": entry.token_before,
-        "token_after": entry.token_after,
-        "count": entry.count,
-    }
+    return {**asdict(entry), "at": display.iso(entry.at), "id": entry.id.hex() or None}
 
 
 def action_text(entry: AuditEntry) -> str:

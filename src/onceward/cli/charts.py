@@ -56,16 +56,13 @@ def chart_width(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
 
 
 def _figures(found: CounterTotals, names: Sequence[str], scope: str | None) -> list[str]:
-    return [*(str(found.total(name, scope)) for name in names), _percentage(scope_replay_rate(found, scope))]
+    rate = scope_replay_rate(found, scope)
+    return [*(str(found.total(name, scope)) for name in names), "" if rate is None else f"{rate:.1%}"]
 
 
 def scope_replay_rate(found: CounterTotals, scope: str | None) -> float | None:
     executed = found.total("executed", scope) + found.total("applied", scope)
     return replay_rate(found.total("replayed", scope), executed)
-
-
-def _percentage(rate: float | None) -> str:
-    return "" if rate is None else f"{rate:.1%}"
 
 
 def hours_per_bar(hours: int, most: int = MAX_BARS) -> int:

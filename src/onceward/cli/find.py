@@ -57,20 +57,18 @@ def first_records(
     `claimed_ago`: only records that were claimed longer ago (in µs). `after`: only records after this position. Stores
     cannot filter by either, so all records are scanned.
     """
-    if claimed_ago is not None or after is not None:
-        sort_key = SORT_KEYS[order]
-        chosen = (
-            (record, now)
-            for record, now in iter_records(store, wanted)
-            if (claimed_ago is None or record.claimed_at < now - claimed_ago)
-            and (after is None or sort_key(record) > after)
-        )
-        return heapq.nsmallest(limit, chosen, key=lambda one: sort_key(one[0]))
-    if store.sorting is not None:
+    if claimed_ago is None and after is None and store.sorting is not None:
         page = run(store.sorting.first(wanted, order=order, limit=limit, timeout=SEARCH_TIMEOUT))
         _warn_unreadable(page)
         return [(record, page.now) for record in page.records]
-    return heapq.nsmallest(limit, iter_records(store, wanted), key=lambda one: SORT_KEYS[order](one[0]))
+    sort_key = SORT_KEYS[order]
+    chosen = (
+        (record, now)
+        for record, now in iter_records(store, wanted)
+        if (claimed_ago is None or record.claimed_at < now - claimed_ago)
+        and (after is None or sort_key(record) > after)
+    )
+    return heapq.nsmallest(limit, chosen, key=lambda one: sort_key(one[0]))
 
 
 Position = tuple[Any, bytes]

@@ -28,6 +28,6 @@ def load_object(target: str) -> Any:
         raise ConfigurationError(f"{module} cannot be imported: {what}") from error
     for part in name.split("."):
         if not hasattr(found, part):
-            raise ConfigurationError(f"{module} has no {name}", hint="write package.module:name")
+            raise ConfigurationError(f"{module} has no {name!r}", hint="write package.module:name")
         found = getattr(found, part)
     return found

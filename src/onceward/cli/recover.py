@@ -106,16 +106,11 @@ def print_result(recovered: Recovered) -> None:
 
 
 def print_result_json(recovered: Recovered) -> None:
-    line: dict[str, Any] = {
-        "event": "recovered",
-        "key": recovered.key,
-        "scope": recovered.scope,
-        "error": recovered.error,
-    }
+    line: dict[str, Any] = {"event": "recovered", "key": recovered.key, "scope": recovered.scope}
     outcome = recovered.outcome
+    line["error"] = recovered.error if outcome is None else getattr(outcome, "error", "")
     if outcome is not None:
         line |= {"outcome": outcome.kind, "attempt": outcome.attempt, "token": outcome.token}
-        line["error"] = getattr(outcome, "error", "")
     print_json_line(line)
     print_traceback(outcome)
 

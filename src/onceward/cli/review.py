@@ -112,20 +112,20 @@ def _person_lines(people: People, id: str) -> list[str]:
     """Return a few lines about a person, as a preview."""
     person = _get_person(people, id)
     fields = ", ".join(f"{name} {_field_text(person, name)}" for name in sorted(person.fields))
+    more = len(person.contributions) - MAX_RECORDS_SHOWN
     return [
         f"{person.id}: {len(person.contributions)} records of {', '.join(person.sources) or MISSING}; {fields}",
-        *(_contribution_line(part) for part in person.contributions[:MAX_RECORDS_SHOWN]),
-        *(
-            [f"  … {len(person.contributions) - MAX_RECORDS_SHOWN} more"]
-            if len(person.contributions) > MAX_RECORDS_SHOWN
-            else []
-        ),
+        *map(_contribution_line, person.contributions[:MAX_RECORDS_SHOWN]),
+        *([f"  … {more} more"] if more > 0 else []),
     ]
 
 
 def _contribution_line(part: Contribution) -> str:
-    fields = ", ".join(f"{name} {value}" for name, value in sorted(part.fields.items()))
-    return f"  {part.number}  {part.source}  {part.rule} {part.confidence:.2f}  {fields}"
+    return f"  {part.number}  {part.source}  {part.rule} {part.confidence:.2f}  {_fields_text(part)}"
+
+
+def _fields_text(part: Contribution) -> str:
+    return ", ".join(f"{name} {value}" for name, value in sorted(part.fields.items()))
 
 
 def _print_person(person: Person) -> None:
@@ -134,28 +134,15 @@ def _print_person(person: Person) -> None:
         return
     click.echo(f"{person.id}: {len(person.contributions)} records")
     rows = [
-        [
-            str(part.number),
-            part.source,
-            part.rule,
-            f"{part.confidence:.2f}",
-            ", ".join(f"{name} {value}" for name, value in sorted(part.fields.items())),
-        ]
+        [str(part.number), part.source, part.rule, f"{part.confidence:.2f}", _fields_text(part)]
         for part in person.contributions
     ]
     display.print_table(("RECORD", "SOURCE", "BY", "SURE", "SAYS"), rows, elastic=(1, 4))
 
 
 def _contribution(part: Contribution) -> dict[str, Any]:
-    return {
-        "number": part.number,
-        "source": part.source,
-        "record": part.record,
-        "rule": part.rule,
-        "confidence": part.confidence,
-        "at": part.at.isoformat(),
-        "fields": dict(part.fields),
-    }
+    plain = {name: getattr(part, name) for name in ("number", "source", "record", "rule", "confidence")}
+    return {**plain, "at": part.at.isoformat(), "fields": dict(part.fields)}
 
 
 def _apply_answer(people: People, one: str, other: str, answer: str) -> str:

@@ -25,6 +25,7 @@ PROGRESS_SIGNS = {
     StepProgress.UNDOING: "~",
     StepProgress.UNDONE: "x",
 }
+STEP_FIELDS = ("name", "kind", "progress", "attempts", "undo_attempts", "error_type", "error")
 
 
 @program.command("sagas")
@@ -100,30 +101,21 @@ def as_json(journal: Journal) -> dict[str, Any]:
         "undone": journal.undone,
         "error_type": journal.error_type,
         "error": journal.error,
-        "steps": [
-            {
-                "name": line.name,
-                "kind": line.kind.value,
-                "progress": line.progress.value,
-                "attempts": line.attempts,
-                "undo_attempts": line.undo_attempts,
-                "error_type": line.error_type,
-                "error": line.error,
-            }
-            for line in journal.entries
-        ],
+        "steps": [{name: getattr(line, name) for name in STEP_FIELDS} for line in journal.entries],
     }
 
 
 def sentence(journal: Journal) -> str:
     """Return the sentence for `onceward explain`."""
-    where = "was undone" if journal.undone else "is being undone" if _compensates(journal) else "runs forward"
+    where = (
+        "was undone"
+        if journal.undone
+        else "is being undone"
+        if journal.direction is Direction.COMPENSATING
+        else "runs forward"
+    )
     steps = ", ".join(_step_text(line) for line in journal.entries)
     return f"It is a saga that {where}: {steps}." if steps else f"It is a saga that {where}."
-
-
-def _compensates(journal: Journal) -> bool:
-    return journal.direction is Direction.COMPENSATING
 
 
 def _step_text(line: JournalEntry) -> str:

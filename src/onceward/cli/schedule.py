@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import signal
@@ -23,6 +22,7 @@ from onceward.schedules.slots import datetime_of
 from . import display
 from .display import safe
 from .exit_codes import Exit
+from .load_object import load_object
 from .program import OUTPUT, CommandError, current_settings, program
 from .terminal_log import log_to_terminal
 
@@ -71,20 +71,7 @@ def schedule(*, target: str, only_list: bool) -> int:
 
 def load_client(target: str) -> Any:
     """Return the client that MODULE:APP names."""
-    module_name, _, path = target.partition(":")
-    if not module_name or not path:
-        raise CommandError(f"{target!r} is not MODULE:APP → such as shop.jobs:once", Exit.USAGE)
-    sys.path.insert(0, os.getcwd())  # noqa: PTH109 (as `python -m` does)
-    try:
-        found: Any = importlib.import_module(module_name)
-    except Exception as error:
-        if not (isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")):
-            traceback.print_exc()  # the module exists, so the error is inside it
-        raise CommandError(f"{module_name} cannot be imported: {error!r}", Exit.USAGE) from error
-    for name in path.split("."):
-        if not hasattr(found, name):
-            raise CommandError(f"{module_name} has no {path!r}", Exit.USAGE)
-        found = getattr(found, name)
+    found = load_object(target)
     if not isinstance(found, BaseClient):
         raise CommandError(f"{target} is not a Once or AsyncOnce, but {type(found).__name__}", Exit.USAGE)
     return found

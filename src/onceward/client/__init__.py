@@ -1,28 +1,18 @@
 """`Once` and `AsyncOnce`: the objects that applications create. They combine everything below them.
 
-Read `base.py` first (configuration, and how jobs are built), then `sync.py`; `aio.py` mirrors it for asyncio.
+Read `base.py` first (configuration, and how jobs are built), then `sync.py` and `administration.py`; `aio.py` and
+`async_administration.py` mirror them for asyncio.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from onceward.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from .aio import AsyncOnce
     from .sync import Once
 
-_HOMES = {
-    "AsyncOnce": ".aio",
-    "Once": ".sync",
-}
-"""Where each public name is defined. Imported on first use, so that sync programs do not load asyncio."""
-
-
 if not TYPE_CHECKING:  # a type checker then knows exactly these names
-
-    def __getattr__(name: str) -> Any:
-        if name in _HOMES:
-            return getattr(import_module(_HOMES[name], __name__), name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
+    __getattr__ = lazy_exports(__name__, {"AsyncOnce": ".aio", "Once": ".sync"})
 
 __all__ = ["AsyncOnce", "Once"]

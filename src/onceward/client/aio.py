@@ -4,58 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Literal, Self, Unpack, overload
 
-from onceward.engine import records
 from onceward.engine.engine import Engine
-from onceward.engine.entry import Entry
 from onceward.engine.many import execute_all
 from onceward.engine.runner import execute
-from onceward.errors import ConfigurationError
 from onceward.keys.small import is_small
 from onceward.latest.api import AsyncLatestState
 from onceward.locks.api import AsyncHeldLock, AsyncLock, lock_job, try_acquire_async
-from onceward.observe.figures import broken_rules, stats
-from onceward.observe.rules import Broken
-from onceward.observe.thresholds import parse_thresholds
 from onceward.operations.async_function import AsyncDecorator, AsyncFunction, SkippingAsyncDecorator
 from onceward.operations.block import AsyncClaimBlock
-from onceward.operations.decorator import Item, P, T, refuse_task, value_or_raise
-from onceward.operations.job_builder import is_quick, is_quick_call, job_for_key, jobs_of, key_object
+from onceward.operations.decorator import DecoratorSettings, Item, P, T, value_or_raise
+from onceward.operations.job_builder import is_quick, is_quick_call, job_for_key, jobs_of
 from onceward.operations.operation import KeySource, TenantSource
-from onceward.operations.table import OperationsSource, declared_operation
+from onceward.operations.table import declared_operation
 from onceward.operations.transaction import AsyncWithin
-from onceward.protocol.audit import AuditEntry
-from onceward.protocol.counters import CounterTotals
 from onceward.protocol.duration import Duration, microseconds
 from onceward.protocol.latest import LatestStateOptions
 from onceward.protocol.outcome import Outcome
 from onceward.protocol.policy import (
     SECOND,
-    CommonSettings,
-    Defaults,
-    Finding,
     OnDone,
     OnLost,
     OnRunning,
     Settings,
-    applied,
 )
-from onceward.protocol.ports import Store
 from onceward.recovery.decision import Recovery
 from onceward.recovery.deliveries import sweeper
 from onceward.recovery.sweeper import OnRecovered
-from onceward.results.cipher import Cipher
 from onceward.runtime.aio import AsyncioRuntime, AsyncWorkerPool
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
-from onceward.sagas import records as saga_records
 from onceward.sagas.api import AsyncSaga, SagaChoices
 from onceward.sagas.definition import Step
-from onceward.sagas.records import SagaEntry
 from onceward.schedules.api import (
     AsyncScheduled,
     AsyncScheduleDecorator,
@@ -68,44 +51,16 @@ from onceward.schedules.definition import TickChoices
 from onceward.schedules.runner import OnResult, run_loop
 from onceward.stores.cached import CachedStore
 
-from .alerts import AsyncAlert, alert_jobs, send_all
-from .audit_identity import sign
-from .base import BaseClient, by_text
+from .async_administration import AsyncAdministration
 from .declarations import DeclaringEngine
-from .erasure import Erased, erase, erase_signature, erasure_filter
+from .operation_decorator import OperationDecorator
+from .refusals import refuse_sync
 
 
-class AsyncOnce(BaseClient):
+class AsyncOnce(AsyncAdministration, OperationDecorator[AsyncDecorator, SkippingAsyncDecorator]):
     """The async client: does work once per key. Same options and methods as `Once`, awaited."""
 
     _is_async = True
-
-    def __init__(
-        self,
-        store: Store | str | None = None,
-        *,
-        app: str = "default",
-        tenant: str | None = None,
-        cipher: Cipher | None = None,
-        accept_plain: bool = False,
-        fingerprint_key: bytes | None = None,
-        cache: int = 0,
-        counters: bool = False,
-        operations: OperationsSource | None = None,
-        **defaults: Unpack[Defaults],
-    ) -> None:
-        super().__init__(
-            store,
-            app=app,
-            tenant=tenant,
-            cipher=cipher,
-            accept_plain=accept_plain,
-            fingerprint_key=fingerprint_key,
-            cache=cache,
-            counters=counters,
-            operations=operations,
-            **defaults,
-        )
 
     def _runtime(self) -> AsyncioRuntime:
         return AsyncioRuntime()
@@ -116,37 +71,25 @@ class AsyncOnce(BaseClient):
     def __call__(
         self,
         *,
-        key: KeySource = None,
-        name: str | None = None,
-        version: str | int | None = None,
-        tenant: TenantSource = None,
         on_running: Literal["skip"],
         on_done: OnDone = "replay",
-        **choices: Unpack[CommonSettings],
+        **choices: Unpack[DecoratorSettings],
     ) -> SkippingAsyncDecorator: ...
     @overload
     def __call__(
         self,
         *,
-        key: KeySource = None,
-        name: str | None = None,
-        version: str | int | None = None,
-        tenant: TenantSource = None,
         on_running: OnRunning = "wait",
         on_done: Literal["skip"],
-        **choices: Unpack[CommonSettings],
+        **choices: Unpack[DecoratorSettings],
     ) -> SkippingAsyncDecorator: ...
     @overload
     def __call__(
         self,
         *,
-        key: KeySource = None,
-        name: str | None = None,
-        version: str | int | None = None,
-        tenant: TenantSource = None,
         on_running: Literal["wait", "raise"] = "wait",
         on_done: Literal["replay", "raise"] = "replay",
-        **choices: Unpack[CommonSettings],
+        **choices: Unpack[DecoratorSettings],
     ) -> AsyncDecorator: ...
     def __call__(  # type: ignore[misc]  # mypy does not see that **settings takes what Choices unpacks to
         self,
@@ -168,42 +111,9 @@ class AsyncOnce(BaseClient):
 
         return decorate if fn is None else decorate(fn)
 
-    @overload
-    def operation(
-        self,
-        name: str,
-        *,
-        on_running: Literal["skip"],
-        on_done: OnDone = "replay",
-        **choices: Unpack[CommonSettings],
-    ) -> SkippingAsyncDecorator: ...
-    @overload
-    def operation(
-        self,
-        name: str,
-        *,
-        on_running: OnRunning = "wait",
-        on_done: Literal["skip"],
-        **choices: Unpack[CommonSettings],
-    ) -> SkippingAsyncDecorator: ...
-    @overload
-    def operation(
-        self,
-        name: str,
-        *,
-        on_running: Literal["wait", "raise"] = "wait",
-        on_done: Literal["replay", "raise"] = "replay",
-        **choices: Unpack[CommonSettings],
-    ) -> AsyncDecorator: ...
-    def operation(self, name: str, **choices: Any) -> Any:
-        """Decorate with a declared operation: `@once.operation("email")`. `choices` add settings to it."""
-        self.operations[name].settings_with(choices)  # raise at the decorator, not at the first call
-
-        def decorate(fn: Callable[..., Any]) -> Any:
-            refuse_sync(fn)
-            return AsyncFunction(self, declared_operation(self, fn, name, choices, is_async=True))
-
-        return decorate
+    def _decorate_as(self, name: str, choices: Mapping[str, Any], fn: Callable[..., Any]) -> Any:
+        refuse_sync(fn)
+        return AsyncFunction(self, declared_operation(self, fn, name, choices, is_async=True))
 
     async def run(self, key: Any, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Await fn(*args) once under this key. Return its value, or raise an error that says why there is none."""
@@ -333,106 +243,6 @@ class AsyncOnce(BaseClient):
             return await worker.until_idle()
         return await worker.until_stopped(AsyncWorkerPool(), microseconds(every, "every") / SECOND)
 
-    async def read(self, key: Any, *, name: str | None = None) -> SagaEntry | None:
-        """Return the record under the key, or None. If it is a saga, its journal is `.saga`."""
-        return await saga_records.read(
-            self.engine, await key_object(self, key, name), self.codec(), by_text=by_text(key, name)
-        )
-
-    async def forget(
-        self,
-        key: Any,
-        *,
-        name: str | None = None,
-        force: bool = False,
-        seen: Entry | None = None,
-        why: str | None = None,
-    ) -> bool:
-        """Forget the record, so that the key can be claimed again. Return whether there was a record.
-
-        Raise if a worker still holds its lease, unless `force` is set. `seen` is an entry that `read` returned: raise
-        if the record has changed since. With `why`, the change is written to the audit trail.
-        """
-        return await saga_records.forget(
-            self.engine,
-            await key_object(self, key, name),
-            force=force,
-            by_text=by_text(key, name),
-            seen=seen,
-            signed=sign("forget", why, "forced" if force else ""),
-        )
-
-    async def resolve(
-        self, key: Any, finding: applied | Finding, *, name: str | None = None, why: str | None = None
-    ) -> None:
-        """Resolve a PARKED attempt: `applied(value)`, `not_applied` or `abandon`. With `why`, it is audited."""
-        await saga_records.resolve(
-            self.engine,
-            await key_object(self, key, name),
-            finding,
-            self.codec(),
-            self.policy,
-            by_text=by_text(key, name),
-            signed=sign("resolve", why),
-        )
-
-    async def purge(self, limit: int = 10_000, *, why: str | None = None) -> int:
-        """Delete up to `limit` expired records. Return how many were deleted. With `why`, it is audited."""
-        return await records.purge(self.engine, limit, sign("purge", why))
-
-    async def erase(
-        self,
-        *,
-        tenant: str | None = None,
-        scope: str | None = None,
-        prefix: str | None = None,
-        dry_run: bool = True,
-        why: str = "",
-    ) -> Erased:
-        """Erase all records of a tenant, a scope or with a key prefix, and everything that names their keys.
-
-        That includes notes, results, latest states, audit entries, and counters by tenant. By default nothing is
-        deleted: the returned counts are a preview. Pass `dry_run=False` to erase. Keys that a worker is processing are
-        kept and counted; erase again later. Deliveries of erased keys run as new work. The audit trail gets one entry
-        without any key.
-        """
-        wanted = erasure_filter(tenant, scope, prefix)
-        signed = erase_signature(wanted, why)
-        await self.engine.ready()
-        return await erase(self.engine.store, wanted, signed, dry_run=dry_run)
-
-    async def audit(
-        self, key: Any = None, *, name: str | None = None, within: Duration | None = None, limit: int = 100
-    ) -> list[AuditEntry]:
-        """Return what was changed by hand and why, newest first: under this key, or under all keys."""
-        return await records.audit(
-            self.engine,
-            None if key is None else await key_object(self, key, name),
-            within=None if within is None else microseconds(within, "within"),
-            limit=limit,
-            by_text=by_text(key, name),
-        )
-
-    async def migrate(self) -> None:
-        """Create or extend the store's tables, like `onceward migrate`. Do nothing if they are up to date."""
-        await records.migrate(self.engine)
-
-    async def stats(self, since: Duration = "24h") -> CounterTotals:
-        """Return the counters of the last `since`, by scope, of all processes whose clients have `counters=True`."""
-        return await stats(self.engine, microseconds(since, "since"))
-
-    async def check(self, *, rules: Mapping[str, Any] | None = None, alert: AsyncAlert | None = None) -> list[Broken]:
-        """Return the health rules that are broken now; `rules` overrides thresholds.
-
-        `alert` is called for each broken rule, at most once in 24 h. The rules judge only counters (`counters=True`)
-        and PENDING records, so an empty list says nothing about anything else.
-        """
-        thresholds = parse_thresholds(rules or {})
-        found = await broken_rules(self.engine, thresholds)
-        if alert is not None:
-            await send_all(self, alert_jobs(self, found, alert, thresholds))
-        return found
-
     async def close(self, timeout: float = 10.0) -> None:
         """Stop claiming, let running work finish (up to `timeout` seconds), stop the heartbeat, close the store."""
         self.stop()
@@ -471,14 +281,6 @@ def recover_until_stopped(once: AsyncOnce, every: Duration | None, on_result: On
             return await once.recover(every=every, on_result=on_result)
 
     return asyncio.run(main())
-
-
-def refuse_sync(fn: Any) -> None:
-    refuse_task(fn)
-    if not inspect.iscoroutinefunction(fn):
-        raise ConfigurationError(
-            f"AsyncOnce decorates async functions, but {fn!r} is not async", hint="make it async def, or use Once"
-        )
 
 
 def async_twin(engine: DeclaringEngine) -> DeclaringEngine:

@@ -9,7 +9,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 from weakref import WeakKeyDictionary
 
 from onceward.engine.events import Listener
@@ -19,7 +19,7 @@ from onceward.keys.fingerprint import checked_fingerprint_key, fingerprint, hash
 from onceward.keys.key import Key, Scope, make_key
 from onceward.operations.operation import NO_ARGUMENT_HASHES, KeySource, Operation, codec_for, label_of, name_of
 from onceward.protocol.note import validate_note
-from onceward.protocol.policy import Defaults, Policy, Settings
+from onceward.protocol.policy import Defaults, Policy
 from onceward.protocol.ports import Store
 from onceward.protocol.runtime import Runtime
 from onceward.results.cipher import Cipher
@@ -30,6 +30,7 @@ from onceward.runtime.owner import THIS_PROCESS
 from onceward.stores.registry import open_store, store_url
 
 from .declarations import DeclaredOperations, DeclaringEngine
+from .refusals import refuse_async_find, refuse_function_settings, refuse_no_store, refuse_skip
 
 if TYPE_CHECKING:
     from onceward.engine.events import Bus
@@ -44,18 +45,6 @@ SHARED_OPERATION = "shared"
 
 MAX_CACHED_SCOPES = 1_000
 """Limit of the scope cache. Operation names may come from outside, so the cache must not grow without limit."""
-
-NOT_FOR_BLOCKS: dict[tuple[str, str | None], str] = {
-    ("on_store_down", "run"): "if the store is down, entering raises StoreUnavailable",
-    ("on_missing_key", "run"): "an empty key always raises MissingKey",
-    ("on_done", "replay"): "a completed key raises AlreadyDone, with the result in `.value`",
-    ("on_done", "skip"): "a completed key raises AlreadyDone, which you may suppress",
-    ("on_running", "skip"): "a key that another worker is processing raises AlreadyRunning, which you may suppress",
-    ("fingerprint", None): "its fingerprint is computed from payload=",
-    ("store_input", None): "a recovery worker cannot run its body",
-    ("max_input_bytes", None): "its input is not stored",
-}
-"""Settings (with a certain value, or with any) that a claim block would ignore, and what a block does instead."""
 
 
 CLIENT_OPTIONS = ("app", "tenant", "cipher", "accept_plain", "fingerprint_key", "cache", "counters", "operations")
@@ -79,17 +68,12 @@ class BaseClient:
         cache: int = 0,
         counters: bool = False,
         operations: OperationsSource | None = None,
-        **defaults: Any,
+        **defaults: Unpack[Defaults],
     ) -> None:
         refuse_skip(defaults)
         if accept_plain and cipher is None:
             raise ConfigurationError("accept_plain=True has no effect without a cipher", hint="pass cipher= too")
-        if store == "" or not (store is None or isinstance(store, str) or _lacks(store) == []):
-            raise ConfigurationError(
-                f"{store!r} is not a store",
-                hint="pass a URL such as sqlite:///onceward.db, or a store object"
-                + (f"; a store also needs {', '.join(_lacks(store))}" if hasattr(store, "claim") else ""),
-            )
+        refuse_no_store(store)
         file_url = _declared_store(operations) if store is None and isinstance(operations, str | os.PathLike) else None
         self._url = store_url(store, file_url) if store is None or isinstance(store, str) else None
         opened = open_store(self._url) if store is None or isinstance(store, str) else store
@@ -100,7 +84,7 @@ class BaseClient:
         self.fingerprint_key = checked_fingerprint_key(fingerprint_key)
         self._cache = cache
         self._counts = counters
-        self.policy = Policy().with_settings(defaults, also_allowed=CLIENT_OPTIONS)  # type: ignore[arg-type]  # checked there, name by name
+        self.policy = Policy().with_settings(defaults, also_allowed=CLIENT_OPTIONS)
         self._defaults = dict(defaults)
         self._table = None if operations is None else _operations_table(operations)
         if self._table is not None:
@@ -111,19 +95,22 @@ class BaseClient:
         self.schedules: dict[str, Any] = {}
         self.sagas: dict[str, Any] = {}
         self.recoverable: list[Any] = []  # operations and sagas that store their input
-        self._connect(_with_cache(opened, cache) if cache else opened)
+        self._connect(opened)
 
     def _connect(self, store: Store) -> None:
         from onceward.observe.log import logging_bus  # not at the top: logging takes 5 % of our import time
 
+        if self._cache:
+            from onceward.stores.cached import CachedStore  # imported only if it is used
+
+            store = CachedStore(store, self._cache)
         bus = logging_bus()
         self.counters = _make_counters(store, bus) if self._counts else None
         self.heartbeat = Heartbeat(store, bus)
         self.engine = DeclaringEngine(store, self._runtime(), self.heartbeat, bus, THIS_PROCESS)
         self.engine.declared = DeclaredOperations()
-        self._async_engines: list[
-            DeclaringEngine
-        ] = []  # of `Once.aio`, at most one; shared by all clients that `using` returns
+        # Of `Once.aio`, at most one; shared by all clients that `using` returns.
+        self._async_engines: list[DeclaringEngine] = []
 
     def _reset_operation_caches(self) -> None:
         """Create separate caches for sync and async calls: an async function is an error in a sync call."""
@@ -205,9 +192,8 @@ class BaseClient:
         """
         operation = self.compile_operation(fn, settings, **options)
         label = label_of(fn)
-        first = self._names.setdefault(
-            (operation.scope, operation.is_async), label
-        )  # a sync and an async function may share a name
+        # A sync and an async function may share a name.
+        first = self._names.setdefault((operation.scope, operation.is_async), label)
         if first != label:
             warnings.warn(
                 f"{first} and {label} are both declared under the name {operation.name!r}: "
@@ -336,7 +322,7 @@ class BaseClient:
             raise TypeError(
                 f"a {type(self).__name__} on a store object cannot be pickled; create it from a URL: {type(self).__name__}('sqlite:///…')"
             )
-        settings = {"app": self._app, "tenant": self._tenant, "cache": self._cache, **self._defaults}
+        settings: dict[str, Any] = {"app": self._app, "tenant": self._tenant, "cache": self._cache, **self._defaults}
         if self._counts:
             settings["counters"] = True
         if self._table is not None:
@@ -345,7 +331,7 @@ class BaseClient:
             raise TypeError("a client with a cipher cannot be pickled: the pickle would contain its keys")
         if self.fingerprint_key:
             raise TypeError("a client with a fingerprint_key cannot be pickled: the pickle would contain the key")
-        return _unpickle, (type(self), self._url, settings)
+        return functools.partial(type(self), self._url, **settings), ()
 
 
 def unwrap_callable(
@@ -381,36 +367,6 @@ def by_text(key: Any, name: str | None) -> bool:
     return isinstance(key, str) and name is not None
 
 
-def refuse_async_find(policy: Policy, what: str) -> None:
-    if inspect.iscoroutinefunction(policy.find):
-        raise ConfigurationError(
-            f"{what} is not async, so its verify cannot await {label_of(policy.find)}",
-            hint="make find a sync function, or the work async",
-        )
-
-
-def refuse_skip(defaults: Mapping[str, Any]) -> None:
-    for name in ("on_running", "on_done"):
-        if defaults.get(name) == "skip":
-            raise ConfigurationError(
-                "skip makes calls return None, so it must be declared on the function itself",
-                hint=f'@once({name}="skip")',
-            )
-
-
-def refuse_function_settings(settings: Mapping[str, Any]) -> None:
-    """Raise for settings that only work for functions: a block would silently ignore them."""
-    for name, value in settings.items():
-        reason = NOT_FOR_BLOCKS.get((name, value if isinstance(value, str) else None)) or NOT_FOR_BLOCKS.get(
-            (name, None)
-        )
-        if reason is not None:
-            raise ConfigurationError(
-                f"claim({name}={value!r}) has no effect: in a block, {reason}",
-                hint="leave it out here; it works for decorated functions, run and map",
-            )
-
-
 def _operations_table(given: OperationsSource | None) -> Operations:
     from onceward.operations.table import as_operations  # imported only if it is used
 
@@ -441,22 +397,3 @@ def enable_counters(once: BaseClient) -> None:
         once.counters = _make_counters(once.store, once.engine.bus)
         for engine in (once.engine, *once._async_engines):  # noqa: SLF001 (part of this module)
             engine.count_by_scope()
-
-
-def _with_cache(store: Store, max_results: int) -> Store:
-    from onceward.stores.cached import CachedStore  # imported only if it is used
-
-    return CachedStore(store, max_results)
-
-
-def _unpickle(client: type[BaseClient], url: str, settings: dict[str, Any]) -> BaseClient:
-    return client(url, **settings)
-
-
-__all__ = ["BaseClient", "Defaults", "Settings"]
-
-
-def _lacks(store: object) -> list[str]:
-    """Return which methods and attributes of a store this object lacks."""
-    names = {*Store.__annotations__, *(name for name in vars(Store) if not name.startswith("_"))}
-    return sorted(name for name in names if not hasattr(store, name))

@@ -6,61 +6,46 @@ import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
-from onceward.engine import records
-from onceward.engine.entry import Entry
-from onceward.errors import ConfigurationError
 from onceward.operations.block import ClaimBlock
-from onceward.operations.decorator import Item, P, T, refuse_task
+from onceward.operations.decorator import DecoratorSettings, Item, P, T, refuse_task
 from onceward.operations.function import Decorator, Function, SkippingDecorator, call_sync, execute_sync
 from onceward.operations.operation import KeySource, TenantSource
-from onceward.protocol.audit import AuditEntry
 from onceward.protocol.duration import Duration, microseconds
 from onceward.protocol.outcome import Outcome
 from onceward.protocol.policy import (
     SECOND,
-    CommonSettings,
-    Defaults,
-    Finding,
     OnDone,
     OnLost,
     OnRunning,
     Settings,
-    applied,
 )
-from onceward.protocol.ports import Store
-from onceward.results.cipher import Cipher
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 
-from .audit_identity import sign
-from .base import BaseClient, by_text
+from .administration import Administration
+from .operation_decorator import OperationDecorator
+from .refusals import refuse_undecoratable
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from onceward.latest.api import LatestState
     from onceward.locks.api import HeldLock, Lock
-    from onceward.observe.rules import Broken
     from onceward.operations.async_function import AsyncFunction
-    from onceward.operations.table import OperationsSource
     from onceward.operations.transaction import Within
-    from onceward.protocol.counters import CounterTotals
     from onceward.protocol.latest import LatestStateOptions
     from onceward.recovery.decision import Recovery
     from onceward.recovery.sweeper import OnRecovered
     from onceward.sagas.api import Saga, SagaChoices
     from onceward.sagas.definition import Step
-    from onceward.sagas.records import SagaEntry
     from onceward.schedules.api import ScheduleDecorator, TickBlock
     from onceward.schedules.definition import TickChoices
     from onceward.schedules.runner import OnResult
 
     from .aio import AsyncOnce
-    from .alerts import Alert
-    from .erasure import Erased
 
 
-class Once(BaseClient):
+class Once(Administration, OperationDecorator[Decorator, SkippingDecorator]):
     """The sync client: does work once per key.
 
     `store` is a URL or a store object (default: $ONCEWARD_STORE_URL, else sqlite:///onceward.db). `app` and `tenant`
@@ -68,33 +53,6 @@ class Once(BaseClient):
     scope and hour in the store. With `fingerprint_key`, at least 16 secret bytes, fingerprints are HMACs, so that a
     reader of the store cannot test guesses about payloads. The other arguments are default policy settings.
     """
-
-    def __init__(
-        self,
-        store: Store | str | None = None,
-        *,
-        app: str = "default",
-        tenant: str | None = None,
-        cipher: Cipher | None = None,
-        accept_plain: bool = False,
-        fingerprint_key: bytes | None = None,
-        cache: int = 0,
-        counters: bool = False,
-        operations: OperationsSource | None = None,
-        **defaults: Unpack[Defaults],
-    ) -> None:
-        super().__init__(
-            store,
-            app=app,
-            tenant=tenant,
-            cipher=cipher,
-            accept_plain=accept_plain,
-            fingerprint_key=fingerprint_key,
-            cache=cache,
-            counters=counters,
-            operations=operations,
-            **defaults,
-        )
 
     def _runtime(self) -> ThreadRuntime:
         return ThreadRuntime()
@@ -107,37 +65,25 @@ class Once(BaseClient):
     def __call__(
         self,
         *,
-        key: KeySource = None,
-        name: str | None = None,
-        version: str | int | None = None,
-        tenant: TenantSource = None,
         on_running: Literal["skip"],
         on_done: OnDone = "replay",
-        **choices: Unpack[CommonSettings],
+        **choices: Unpack[DecoratorSettings],
     ) -> SkippingDecorator: ...
     @overload
     def __call__(
         self,
         *,
-        key: KeySource = None,
-        name: str | None = None,
-        version: str | int | None = None,
-        tenant: TenantSource = None,
         on_running: OnRunning = "wait",
         on_done: Literal["skip"],
-        **choices: Unpack[CommonSettings],
+        **choices: Unpack[DecoratorSettings],
     ) -> SkippingDecorator: ...
     @overload
     def __call__(
         self,
         *,
-        key: KeySource = None,
-        name: str | None = None,
-        version: str | int | None = None,
-        tenant: TenantSource = None,
         on_running: Literal["wait", "raise"] = "wait",
         on_done: Literal["replay", "raise"] = "replay",
-        **choices: Unpack[CommonSettings],
+        **choices: Unpack[DecoratorSettings],
     ) -> Decorator: ...
     def __call__(  # type: ignore[misc]  # mypy does not see that **settings takes what Choices unpacks to
         self,
@@ -161,47 +107,14 @@ class Once(BaseClient):
 
         return decorate if fn is None else decorate(fn)
 
-    @overload
-    def operation(
-        self,
-        name: str,
-        *,
-        on_running: Literal["skip"],
-        on_done: OnDone = "replay",
-        **choices: Unpack[CommonSettings],
-    ) -> SkippingDecorator: ...
-    @overload
-    def operation(
-        self,
-        name: str,
-        *,
-        on_running: OnRunning = "wait",
-        on_done: Literal["skip"],
-        **choices: Unpack[CommonSettings],
-    ) -> SkippingDecorator: ...
-    @overload
-    def operation(
-        self,
-        name: str,
-        *,
-        on_running: Literal["wait", "raise"] = "wait",
-        on_done: Literal["replay", "raise"] = "replay",
-        **choices: Unpack[CommonSettings],
-    ) -> Decorator: ...
-    def operation(self, name: str, **choices: Any) -> Any:
-        """Decorate with a declared operation: `@once.operation("email")`. `choices` add settings to it."""
+    def _decorate_as(self, name: str, choices: Mapping[str, Any], fn: Callable[..., Any]) -> Any:
         from onceward.operations.table import declared_operation  # imported here, as in `map`
 
-        self.operations[name].settings_with(choices)  # raise at the decorator, not at the first call
-
-        def decorate(fn: Callable[..., Any]) -> Any:
-            refuse_task(fn)
-            if inspect.iscoroutinefunction(fn):
-                return self.aio.operation(name, **choices)(fn)
-            refuse_undecoratable(fn)
-            return Function(self, declared_operation(self, fn, name, choices))
-
-        return decorate
+        refuse_task(fn)
+        if inspect.iscoroutinefunction(fn):
+            return self.aio.operation(name, **choices)(fn)
+        refuse_undecoratable(fn)
+        return Function(self, declared_operation(self, fn, name, choices))
 
     @property
     def aio(self) -> AsyncOnce:
@@ -364,123 +277,6 @@ class Once(BaseClient):
             return run(worker.until_idle())
         return run(worker.until_stopped(ThreadWorkerPool(), microseconds(every, "every") / SECOND))
 
-    def read(self, key: Any, *, name: str | None = None) -> SagaEntry | None:
-        """Return the record under the key, or None. If it is a saga, its journal is `.saga`."""
-        from onceward.sagas import records as saga_records  # imported here, as in `map`
-
-        return run(saga_records.read(self.engine, self.key(key, name=name), self.codec(), by_text=by_text(key, name)))
-
-    def forget(
-        self,
-        key: Any,
-        *,
-        name: str | None = None,
-        force: bool = False,
-        seen: Entry | None = None,
-        why: str | None = None,
-    ) -> bool:
-        """Forget the record, so that the key can be claimed again. Return whether there was a record.
-
-        Raise if a worker still holds its lease, unless `force` is set. `seen` is an entry that `read` returned: raise
-        if the record has changed since. With `why`, the change is written to the audit trail.
-        """
-        from onceward.sagas import records as saga_records  # imported here, as in `map`
-
-        return run(
-            saga_records.forget(
-                self.engine,
-                self.key(key, name=name),
-                force=force,
-                by_text=by_text(key, name),
-                seen=seen,
-                signed=sign("forget", why, "forced" if force else ""),
-            )
-        )
-
-    def resolve(self, key: Any, finding: applied | Finding, *, name: str | None = None, why: str | None = None) -> None:
-        """Resolve a PARKED attempt: `applied(value)`, `not_applied` or `abandon`. With `why`, it is audited."""
-        from onceward.sagas import records as saga_records
-
-        run(
-            saga_records.resolve(
-                self.engine,
-                self.key(key, name=name),
-                finding,
-                self.codec(),
-                self.policy,
-                by_text=by_text(key, name),
-                signed=sign("resolve", why),
-            )
-        )
-
-    def purge(self, limit: int = 10_000, *, why: str | None = None) -> int:
-        """Delete up to `limit` expired records. Return how many were deleted. With `why`, it is audited."""
-        return run(records.purge(self.engine, limit, sign("purge", why)))
-
-    def erase(
-        self,
-        *,
-        tenant: str | None = None,
-        scope: str | None = None,
-        prefix: str | None = None,
-        dry_run: bool = True,
-        why: str = "",
-    ) -> Erased:
-        """Erase all records of a tenant, a scope or with a key prefix, and everything that names their keys.
-
-        That includes notes, results, latest states, audit entries, and counters by tenant. By default nothing is
-        deleted: the returned counts are a preview. Pass `dry_run=False` to erase. Keys that a worker is processing are
-        kept and counted; erase again later. Deliveries of erased keys run as new work. The audit trail gets one entry
-        without any key.
-        """
-        from .erasure import erase, erase_signature, erasure_filter  # imported here, as in `map`
-
-        wanted = erasure_filter(tenant, scope, prefix)
-        signed = erase_signature(wanted, why)
-        run(self.engine.ready())
-        return run(erase(self.engine.store, wanted, signed, dry_run=dry_run))
-
-    def audit(
-        self, key: Any = None, *, name: str | None = None, within: Duration | None = None, limit: int = 100
-    ) -> list[AuditEntry]:
-        """Return what was changed by hand and why, newest first: under this key, or under all keys."""
-        return run(
-            records.audit(
-                self.engine,
-                None if key is None else self.key(key, name=name),
-                within=None if within is None else microseconds(within, "within"),
-                limit=limit,
-                by_text=by_text(key, name),
-            )
-        )
-
-    def migrate(self) -> None:
-        """Create or extend the store's tables, like `onceward migrate`. Do nothing if they are up to date."""
-        run(records.migrate(self.engine))
-
-    def stats(self, since: Duration = "24h") -> CounterTotals:
-        """Return the counters of the last `since`, by scope, of all processes whose clients have `counters=True`."""
-        from onceward.observe.figures import stats  # imported here, as in `map`
-
-        return run(stats(self.engine, microseconds(since, "since")))
-
-    def check(self, *, rules: Mapping[str, Any] | None = None, alert: Alert | None = None) -> list[Broken]:
-        """Return the health rules that are broken now; `rules` overrides thresholds.
-
-        `alert` is called for each broken rule, at most once in 24 h. The rules judge only counters (`counters=True`)
-        and PENDING records, so an empty list says nothing about anything else.
-        """
-        from onceward.observe.figures import broken_rules
-        from onceward.observe.thresholds import parse_thresholds
-
-        from .alerts import alert_jobs, send_all
-
-        thresholds = parse_thresholds(rules or {})
-        found = run(broken_rules(self.engine, thresholds))
-        if alert is not None:
-            run(send_all(self, alert_jobs(self, found, alert, thresholds)))
-        return found
-
     def close(self, timeout: float = 10.0) -> None:
         """Stop claiming, let running work finish (up to `timeout` seconds), stop the heartbeat, close the store."""
         from onceward.locks.flow import held_here  # imported here, as in `map`
@@ -506,14 +302,3 @@ class Once(BaseClient):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def refuse_undecoratable(fn: Any) -> None:
-    """Raise for objects that `@once` cannot decorate. `staticmethod` and `classmethod` hide the signature."""
-    if isinstance(fn, staticmethod | classmethod):
-        raise ConfigurationError(f"put @{type(fn).__name__} above @once, not below it")
-    if not callable(fn):
-        raise ConfigurationError(
-            f"@once decorates functions, not {type(fn).__name__}",
-            hint='pass the key by name: @once(key="charge:{order}")',
-        )

@@ -47,7 +47,7 @@ async def acquire(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool
 
     If the store does not answer, all of them are UNKNOWN, and its error is raised.
     """
-    blocked = _refuse_reentrant(engine, attempts)
+    blocked = _refuse_reentrant(engine, attempts) if current() or current_job.get() else []
     if any(blocked):
         free = [one for one in attempts if one.state is not REFUSED]
         found = iter(await acquire(engine, free, may_wait=may_wait)) if free else iter(())
@@ -84,8 +84,13 @@ async def _acquire_again(engine: Engine, attempt: Attempt, *, may_wait: bool) ->
 async def send_claims(engine: Engine, attempts: Sequence[Attempt]) -> Sequence[Answer]:
     """Send the claims in one call, apply the answers, and start the heartbeat of those that are OWNED now."""
     requests = [one.claim_request() for one in attempts]
+    store, timeout = engine.store, attempts[0].job.policy.call_timeout
     since = engine.runtime.monotonic()
-    answers, cancelled = await _ask_for_claims(engine, attempts, requests)
+    cancelled: BaseException | None
+    try:
+        answers, cancelled = await engine.shield(store.claim(requests, timeout=timeout))
+    except BaseException as error:  # noqa: BLE001 (raised again, unless the store answers)
+        answers, cancelled = await _claim_again(engine, attempts, requests, error)
     for one, answer in zip(attempts, answers, strict=True):
         if answer.verdict is ACQUIRED and answer.record is not None:
             one.record = answer.record
@@ -100,17 +105,15 @@ async def send_claims(engine: Engine, attempts: Sequence[Attempt]) -> Sequence[A
     return answers
 
 
-async def _ask_for_claims(
-    engine: Engine, attempts: Sequence[Attempt], requests: Sequence[ClaimRequest]
-) -> tuple[Sequence[Answer], BaseException | None]:
+async def _claim_again(
+    engine: Engine, attempts: Sequence[Attempt], requests: Sequence[ClaimRequest], error: BaseException
+) -> tuple[list[Answer], BaseException | None]:
+    """Send the same claims again after an error."""
     store, timeout = engine.store, attempts[0].job.policy.call_timeout
     try:
-        return await engine.shield(store.claim(requests, timeout=timeout))
-    except BaseException as error:  # noqa: BLE001 (raised again, unless the store answers)
-        try:
-            return await ask_again(lambda: store.claim(requests, timeout=timeout), error, RetryLimit(engine))
-        except StoreError as failure:
-            raise _no_answer(engine, attempts, failure) from failure.__cause__
+        return await ask_again(lambda: store.claim(requests, timeout=timeout), error, RetryLimit(engine))
+    except StoreError as failure:
+        raise _no_answer(engine, attempts, failure) from failure.__cause__
 
 
 def _no_answer(engine: Engine, attempts: Sequence[Attempt], error: StoreError) -> StoreError:
@@ -194,8 +197,6 @@ async def wait_for_key(attempt: Attempt) -> Refusal:
 
 def _refuse_reentrant(engine: Engine, attempts: Sequence[Attempt]) -> list[Reentrant | None]:
     """Refuse attempts whose key a call around this one holds: waiting for it would never end."""
-    if current() is None and current_job.get() is None:
-        return []
     blocked = [reentry_error(engine, one.job) for one in attempts]
     for one, error in zip(attempts, blocked, strict=True):
         if error is not None:

@@ -98,7 +98,8 @@ def on_answer(attempt: Attempt, answer: Answer, state: RecordState) -> None:
 async def record_result(attempt: Attempt, value: Any) -> Answer:
     """Complete the claim with this value."""
     if is_small(value):
-        return await settle(attempt, small_completion(attempt, value), COMPLETED)
+        encoded = attempt.job.codec.encode(value, attempt.record.id, attempt.record.cycle)
+        return await settle(attempt, completion(attempt, encoded), COMPLETED)
     done, cancelled = await attempt.engine.runtime.shield(encoded_completion(attempt, value))
     try:
         answer = await settle(attempt, done, COMPLETED)
@@ -115,11 +116,6 @@ async def encoded_completion(attempt: Attempt, value: Any) -> Complete:
     """Encode the value, a large one in a worker thread, and return the completion. Retries send the same bytes."""
     job, record = attempt.job, attempt.record
     return completion(attempt, await attempt.engine.encode(job.codec, value, record.id, record.cycle))
-
-
-def small_completion(attempt: Attempt, value: Any) -> Complete:
-    """Return the completion with a small value."""
-    return completion(attempt, attempt.job.codec.encode(value, attempt.record.id, attempt.record.cycle))
 
 
 def completion(attempt: Attempt, encoded: Encoded) -> Complete:

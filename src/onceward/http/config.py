@@ -17,6 +17,7 @@ from onceward.protocol.record import AfterCrash
 from onceward.protocol.suggest import did_you_mean
 from onceward.protocol.window import Window
 
+from .delivery_work import as_tuple
 from .http_settlement import RequestRefused
 from .quota import Quota, QuotaCounter
 from .routes import Routes
@@ -129,7 +130,7 @@ class IdempotencyConfig:
                 "stall_timeout is 0: no client accepts a response in no time", hint='pass a duration such as "1m"'
             )
         on_running = "wait" if microseconds(wait, "wait") else "raise"
-        not_applied = (*client.policy.not_applied, *_as_tuple(settings.pop("not_applied", ())), RequestRefused)
+        not_applied = (*client.policy.not_applied, *as_tuple(settings.pop("not_applied", ())), RequestRefused)
         own = client.using(
             **settings,
             on_running=on_running,
@@ -256,10 +257,6 @@ def _check_methods(methods: Iterable[str]) -> frozenset[str]:
                 hint="choose methods that change something, in upper case: POST, PATCH, PUT, DELETE",
             )
     return chosen
-
-
-def _as_tuple(given: Any) -> tuple[Any, ...]:
-    return tuple(given) if isinstance(given, tuple | list | set | frozenset) else (given,)
 
 
 def _check_settings(principal: object, settings: Mapping[str, Any]) -> None:

@@ -41,12 +41,8 @@ def response_for(outcome: Outcome[Any], *, mismatch_status: int) -> Response:
         return _failure_response(outcome)
     if isinstance(outcome, Running):
         left = RETRY_RUNNING_AFTER if outcome.retry_after is None else min(outcome.retry_after, RETRY_RUNNING_AFTER)
-        return problem(
-            409,
-            outcome.reason,
-            "another worker is already processing this delivery; deliver it again later",
-            [retry_after_header(left)],
-        )
+        detail = "another worker is already processing this delivery; deliver it again later"
+        return problem(409, outcome.reason, detail, [retry_after_header(left)])
     if isinstance(outcome, Mismatch):
         if mismatch_status < HTTPStatus.MULTIPLE_CHOICES:  # acknowledged; the event was logged as an error
             return _applied_response(outcome)
@@ -54,18 +50,10 @@ def response_for(outcome: Outcome[Any], *, mismatch_status: int) -> Response:
             mismatch_status, outcome.reason, "this id was delivered before with a different body; nothing was done"
         )
     if isinstance(outcome, Parked):
-        return problem(
-            503,
-            outcome.reason,
-            "this delivery is parked until an operator resolves it",
-            [retry_after_header(RETRY_PARKED_AFTER)],
-        )
-    return problem(
-        503,
-        outcome.reason,
-        "the store did not confirm the record; deliver it again",
-        [retry_after_header(RETRY_RUNNING_AFTER)],
-    )
+        detail = "this delivery is parked until an operator resolves it"
+        return problem(503, outcome.reason, detail, [retry_after_header(RETRY_PARKED_AFTER)])
+    detail = "the store did not confirm the record; deliver it again"
+    return problem(503, outcome.reason, detail, [retry_after_header(RETRY_RUNNING_AFTER)])
 
 
 def _applied_response(outcome: Outcome[Any]) -> Response:

@@ -53,7 +53,7 @@ class Work:
     ) -> None:
         check_handler(once, handler)
         settings = {"window": WINDOW, "on_running": "raise", **defaults, **once._defaults, **choices}  # noqa: SLF001 (shared with the clients)
-        settings["final"] = (*_as_tuple(settings.get("final", ())), Rejected, InvalidKey)
+        settings["final"] = (*as_tuple(settings.get("final", ())), Rejected, InvalidKey)
         self.client = once.using(**settings)
         self.name = name
         self.handler = handler
@@ -88,7 +88,7 @@ class Work:
         return Job(key, client.policy, self.codec, payload_hash, part_hashes, call, args, {}, is_async(client))
 
 
-def _as_tuple(types: Any) -> tuple[Any, ...]:
+def as_tuple(types: Any) -> tuple[Any, ...]:
     return tuple(types) if isinstance(types, tuple | list | set | frozenset) else (types,)
 
 

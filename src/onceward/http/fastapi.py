@@ -73,7 +73,7 @@ class Idempotency:
         self._choices = choices
         window = str(parse_window(choices.get("window", once.policy.window)))
         self._calls = {_dependency(window, required=required): required for required in (True, False)}
-        self.required, self.optional = map(_depends, self._calls)
+        self.required, self.optional = map(_fastapi().Depends, self._calls)
 
     def protect(self, app: Any) -> None:
         """Protect the routes of this application that have one of the dependencies."""
@@ -179,10 +179,6 @@ def _iter_routes(routes: Any) -> Iterable[Any]:
 
     each: Callable[[Any], Iterable[Any]] = getattr(routing, "iter_route_contexts", iter)
     return each(routes)
-
-
-def _depends(call: Callable[..., Any]) -> Any:
-    return _fastapi().Depends(call)
 
 
 def _fastapi() -> Any:

@@ -33,7 +33,7 @@ from onceward.protocol.outcome import Mismatch, Outcome, is_outcome
 from onceward.protocol.policy import Defaults
 
 from .delivery_status import is_temporary, response_for, temporary_error_response
-from .delivery_work import Work, check_client, check_handler, emit_event, is_async
+from .delivery_work import Work, check_client, emit_event, is_async
 from .endpoint import MAX_BODY_BYTES, AsyncEndpoint, BaseEndpoint, Endpoint
 from .envelope import Envelope, PushMessage, parse_cloudevent, parse_pubsub
 from .messages import InboundRequest, Response, problem
@@ -152,7 +152,6 @@ class BasePush(BaseEndpoint):
         return tuple(route.work.handler for route in self._routes)
 
     def _work(self, handler: Callable[..., Any], choices: Mapping[str, Any]) -> Work:
-        check_handler(self._once, handler)
         defaults = {"retry_span": RETRY_SPAN, "reasons": REASONS}
         return Work(self._once, self.name, handler, defaults, {**self._choices, **choices})
 

@@ -4,28 +4,18 @@ Read `operation.py` first: it turns the arguments of a call into a job for the e
 `async_function.py` are the decorated functions, `block.py` is the `with` block, `table.py` declares operations by name.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from onceward.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from .async_function import AsyncFunction
     from .function import Function
     from .table import Operations
 
-_HOMES = {
-    "AsyncFunction": ".async_function",
-    "Function": ".function",
-    "Operations": ".table",
-}
-"""Where each public name is defined. Imported on first use, so that `import onceward` stays fast."""
-
-
 if not TYPE_CHECKING:  # a type checker then knows exactly these names
-
-    def __getattr__(name: str) -> Any:
-        if name in _HOMES:
-            return getattr(import_module(_HOMES[name], __name__), name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
+    __getattr__ = lazy_exports(
+        __name__, {"AsyncFunction": ".async_function", "Function": ".function", "Operations": ".table"}
+    )
 
 __all__ = ["AsyncFunction", "Function", "Operations"]

@@ -12,9 +12,9 @@ from onceward.engine.job import Job
 from onceward.errors import ConfigurationError
 from onceward.keys.key import Key
 from onceward.protocol.outcome import Executed, Outcome, Replayed, Running
-from onceward.protocol.policy import Policy
+from onceward.protocol.policy import CommonSettings, Policy
 
-from .operation import Operation
+from .operation import KeySource, Operation, TenantSource
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -23,6 +23,15 @@ MethodParams = ParamSpec("MethodParams")  # the parameters of a method after `se
 
 TASK_METHODS = ("delay", "send_with_options", "kiq")
 """Methods by which task queues' task objects are recognised: Celery and RQ, Dramatiq, Taskiq."""
+
+
+class DecoratorSettings(CommonSettings, total=False):
+    """The keyword arguments of `@once(…)`, except `on_running` and `on_done`."""
+
+    key: KeySource
+    name: str | None
+    version: str | int | None
+    tenant: TenantSource
 
 
 class _Signature:

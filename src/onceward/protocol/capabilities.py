@@ -1,7 +1,8 @@
 """What a store may offer beyond the port. Each capability is an attribute of the store: an object, or None.
 
-The object is often the store itself. `Capabilities` has the defaults for stores, `DelegatedCapabilities` is the base of
-wrappers, so that a wrapper neither hides a capability of its store nor claims one that its store lacks.
+The object is often the store itself. `Capabilities` has the defaults for stores, `BuiltInCapabilities` adds what all
+built-in stores offer. `DelegatedCapabilities` is the base of wrappers, so that a wrapper neither hides a capability of
+its store nor claims one that its store lacks.
 """
 
 from __future__ import annotations
@@ -302,6 +303,26 @@ class Capabilities:
     def batch_splits(self) -> int:
         """Number of calls per large batch on an event loop. The store processes one while the next is prepared."""
         return 1
+
+
+class BuiltInCapabilities(Capabilities):
+    """The capabilities that all built-in stores offer: the store object itself implements them."""
+
+    @property
+    def notifications(self: Notifications) -> Notifications:
+        return self
+
+    @property
+    def sorting(self: Sorting) -> Sorting:
+        return self
+
+    @property
+    def latest(self: LatestStates) -> LatestStates:
+        return self
+
+    @property
+    def counters(self: Counters) -> Counters:
+        return self
 
 
 class DelegatedCapabilities(Capabilities):

@@ -91,7 +91,8 @@ def batchable_result(attempt: Attempt, value: Any) -> Unrecorded | None:
     if attempt.state is not RUNNING or attempt.joined is not None or not is_small(value):
         return None
     attempt.result = value
-    return Unrecorded(attempt, settle.small_completion(attempt, value), value)
+    encoded = attempt.job.codec.encode(value, attempt.record.id, attempt.record.cycle)
+    return Unrecorded(attempt, settle.completion(attempt, encoded), value)
 
 
 async def record_together(engine: Engine, done: Sequence[Unrecorded]) -> list[Outcome[Any]]:

@@ -126,6 +126,10 @@ def _zone(writer: Writer, zone: dt.tzinfo | None, depth: int) -> Any:
     return writer.rewrite(zone, depth + 1)
 
 
+def _time_parts(writer: Writer, value: dt.datetime | dt.time, depth: int) -> list[Any]:
+    return [value.replace(tzinfo=None).isoformat(), value.fold, _zone(writer, value.tzinfo, depth)]
+
+
 # Types that contain other values.
 _COMPOSITES: Final[dict[type, tuple[Tag, Callable[[Writer, Any, int], Any]]]] = {
     tuple: (Tag.TUPLE, Writer.items),
@@ -135,20 +139,6 @@ _COMPOSITES: Final[dict[type, tuple[Tag, Callable[[Writer, Any, int], Any]]]] = 
     collections.deque: (Tag.DEQUE, lambda writer, value, depth: [value.maxlen, *writer.items(value, depth)]),
     collections.OrderedDict: (Tag.ORDERED_DICT, Writer.pairs),
     collections.Counter: (Tag.COUNTER, Writer.pairs),
-    dt.datetime: (
-        Tag.DATETIME,
-        lambda writer, value, depth: [
-            value.replace(tzinfo=None).isoformat(),
-            value.fold,
-            _zone(writer, value.tzinfo, depth),
-        ],
-    ),
-    dt.time: (
-        Tag.TIME,
-        lambda writer, value, depth: [
-            value.replace(tzinfo=None).isoformat(),
-            value.fold,
-            _zone(writer, value.tzinfo, depth),
-        ],
-    ),
+    dt.datetime: (Tag.DATETIME, _time_parts),
+    dt.time: (Tag.TIME, _time_parts),
 }

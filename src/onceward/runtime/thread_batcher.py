@@ -85,7 +85,8 @@ class ThreadBatcher:
                 return await self._send([request], timeout)
             finally:
                 self._leader = 0
-                self._wake_first()
+                if self._waiting:
+                    self._wake_first()
 
     def waiting(self) -> int:
         """Return how many requests wait for the next call."""
@@ -158,11 +159,10 @@ class ThreadBatcher:
 
     def _wake_first(self) -> None:
         """Wake the first follower, which then leads."""
-        if self._waiting:
-            for one in tuple(self._waiting):
-                if not one.is_done():
-                    one.wake()
-                    return
+        for one in tuple(self._waiting):
+            if not one.is_done():
+                one.wake()
+                return
 
 
 _batchers: weakref.WeakSet[ThreadBatcher] = weakref.WeakSet()

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
-from msgspec.structs import astuple
 
 from onceward.errors import StoreBroken
 from onceward.protocol.record import NO_OWNER, READER, AfterCrash, Record, RecordState
@@ -57,14 +56,8 @@ PURGEABLE_FROM: Final = f"(valid_until, token + {CLOCK_MARGIN + 1})"
 Purge reads candidates from an index on exactly this expression, so it visits no other record.
 """
 
-_NOT_USUAL: Final = object()
-_USUAL: Final = tuple([NULL_MEANS.get(name, _NOT_USUAL) for name in FIELDS])
-_SAME_AS: Final = tuple([(FIELDS.index(one), FIELDS.index(other)) for one, other in NULL_MEANS_SAME_AS.items()])
 _ID, _SCOPE, _KEY, _STATE, _TOKEN, _CYCLE = map(FIELDS.index, ("id", "scope", "key", "state", "token", "cycle"))
-_AFTER_CRASH, _ARGUMENTS, _NOTE, _VALID_UNTIL, _MIN_READER = map(
-    FIELDS.index, ("after_crash", "arguments", "note", "valid_until", "min_reader")
-)
-_FLAGS: Final = tuple(map(FIELDS.index, ("ask_first", "released", "stored", "final")))
+_VALID_UNTIL, _MIN_READER = map(FIELDS.index, ("valid_until", "min_reader"))
 
 STATES: Final[dict[str | None, RecordState]] = {
     None: RecordState.COMPLETED,
@@ -80,25 +73,43 @@ _mapping = msgspec.json.Decoder(dict[str, str]).decode
 _json = msgspec.json.Encoder().encode
 
 
-def row_from_record(record: Record) -> list[Any]:
-    """Return the values of all columns: plain integers, texts and bytes, or None for NULL."""
-    fields = astuple(record)
-    row: list[Any] = [None if value == usual else value for value, usual in zip(fields, _USUAL, strict=True)]
-    if row[_STATE] is not None:
-        row[_STATE] = record.state.value
-    for column, other in _SAME_AS:
-        if fields[column] == fields[other]:
-            row[column] = None
-    if row[_AFTER_CRASH] is not None:
-        row[_AFTER_CRASH] = record.after_crash.value
-    row[_ARGUMENTS], row[_NOTE] = json_text(record.arguments), json_text(record.note)
-    for flag in _FLAGS:
-        if row[flag] is not None:
-            row[flag] = int(row[flag])
-    return row
-
-
 # fmt: off
+def row_from_record(record: Record) -> Row:
+    """Return the values of all columns: plain integers, texts and bytes, or None for NULL. Written out, as below."""
+    token, claimed_at, state = record.token, record.claimed_at, record.state
+    return (
+        record.id, record.scope, record.key,
+        None if state is RecordState.COMPLETED else state.value,
+        token,
+        record.nonce or None,
+        None if record.cycle == token else record.cycle,
+        None if record.attempt == 1 else record.attempt,
+        None if record.created_at == token else record.created_at,
+        None if claimed_at == token else claimed_at,
+        record.updated_at,
+        None if record.renewed_at == claimed_at else record.renewed_at,
+        record.lease_until,
+        record.after_crash.value or None,
+        record.max_attempts or None,
+        record.fingerprint or None,
+        json_text(record.arguments) if record.arguments else None,
+        record.owner or None,
+        json_text(record.note) if record.note else None,
+        1 if record.ask_first else None,
+        1 if record.released else None,
+        record.result,
+        record.digest or None,
+        None if record.stored else 0,
+        record.error_type or None,
+        record.error or None,
+        1 if record.final else None,
+        record.retry_at,
+        record.valid_until,
+        record.slide or None,
+        None if record.min_reader == 1 else record.min_reader,
+    )
+
+
 def record_from_row(row: Row) -> Record:
     """Return the record for a row of `SELECT COLUMNS`. Flags may be numbers. Written out, because most calls use it."""
     (

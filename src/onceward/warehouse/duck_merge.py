@@ -9,7 +9,7 @@ import msgspec
 
 from .batch import RowBatch, Tuple
 from .duck_table import ROW_ID, TYPES, canonical_name, hides_row_ids, select_expression
-from .load import LOADS
+from .load_records import LoadRecords
 from .table import ColumnType, Table, quoted
 
 STAGING: Final = "onceward_staging"
@@ -29,25 +29,12 @@ CREATE_TURN_COUNTERS: Final = (
 """For tables without a primary key: each merge updates a counter, so that of two concurrent merges one is repeated."""
 
 
-class DuckTransaction:
+class DuckTransaction(LoadRecords):
     """Uses DuckDB's MERGE, which returns what it did with each row."""
 
     def __init__(self, connection: Any, *, keyed: bool) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._keyed = keyed
-
-    def claim(self, load_id: str, batch: RowBatch) -> tuple[str, str, tuple[int, int, int, int]] | None:
-        before = self._connection.execute(
-            f"SELECT table_name, digest, given, kept, inserted, updated FROM {LOADS} WHERE load_id = ?",
-            [load_id],
-        ).fetchone()
-        if before is not None:
-            return before[0], before[1], before[2:]
-        self._connection.execute(
-            f"INSERT INTO {LOADS} (load_id, table_name, digest, given, kept) VALUES (?, ?, ?, ?, ?)",
-            [load_id, batch.table.name, batch.digest, batch.given, len(batch.rows)],
-        )
-        return None
 
     def count_turn(self, table: Table) -> None:
         """Update the turn counter of the table. Of two concurrent transactions, the later one fails and is repeated."""
@@ -120,12 +107,6 @@ class DuckTransaction:
         return (
             f"WITH places AS MATERIALIZED (SELECT t.{ROW_ID} AS {MATCHED_ROW_ID}{staged_columns} FROM {matched})"
             f" SELECT {', '.join(selected)} FROM {table.quoted} t JOIN places s ON t.{ROW_ID} = s.{MATCHED_ROW_ID}"
-        )
-
-    def record(self, load_id: str, inserted: int, updated: int) -> None:
-        self._connection.execute(
-            f"UPDATE {LOADS} SET inserted = ?, updated = ? WHERE load_id = ?",
-            [inserted, updated, load_id],
         )
 
 

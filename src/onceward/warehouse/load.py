@@ -122,6 +122,14 @@ def check_columns(table: Table, found: Mapping[str, str]) -> None:
         )
 
 
+def not_older(table: Table) -> str:
+    """Return the `newest_by` condition of ON CONFLICT. A row without a value is older than any row with one."""
+    if table.newest_by is None:
+        return ""
+    column = f'"{table.newest_by}"'
+    return f" AND (t.{column} IS NULL OR excluded.{column} >= t.{column})"
+
+
 def missing_unique_key(table: Table, more_hint: str = "") -> ConfigurationError:
     return ConfigurationError(
         f"the existing table {table.name} has no unique index over {', '.join(table.key)}",

@@ -21,6 +21,7 @@ from .load import (
     key_batch,
     load_in,
     missing_unique_key,
+    not_older,
     results_by_key,
     row_refused,
 )
@@ -208,7 +209,7 @@ class _PostgresTransaction:
         if table.on_match == "replace" and table.others:
             assigned = ", ".join(f'"{name}" = excluded."{name}"' for name in table.others)
             differs = f"({quoted(table.others, 't.')}) IS DISTINCT FROM ({quoted(table.others, 'excluded.')})"
-            action = f"DO UPDATE SET {assigned} WHERE {differs}{_not_older(table)}"
+            action = f"DO UPDATE SET {assigned} WHERE {differs}{not_older(table)}"
         keys = quoted(table.key)
         self._cursor.execute(
             f"WITH merged AS (INSERT INTO {table.quoted} AS t ({names})"
@@ -258,14 +259,6 @@ def _check(cursor: Any, table: Table) -> None:
     )
     if not any(set(columns) == set(table.key) for (columns,) in cursor.fetchall()):
         raise missing_unique_key(table)
-
-
-def _not_older(table: Table) -> str:
-    """Return the `newest_by` condition. A row without a value is older than any row with one."""
-    if table.newest_by is None:
-        return ""
-    column = f'"{table.newest_by}"'
-    return f" AND (t.{column} IS NULL OR excluded.{column} >= t.{column})"
 
 
 def _with_times(row: Sequence[Cell], indexes: list[int]) -> list[Any]:

@@ -24,9 +24,11 @@ from .load import (
     key_batch,
     load_in,
     missing_unique_key,
+    not_older,
     results_by_key,
     row_refused,
 )
+from .load_records import LoadRecords
 from .port import Fingerprinting, Loaded, Merged
 from .row_merge import Rows
 from .table import ColumnType, Table, quoted
@@ -176,25 +178,12 @@ class SQLiteWarehouse:
         return sqlite_errors.explain(error, self.name, self._path)
 
 
-class _SQLiteTransaction:
+class _SQLiteTransaction(LoadRecords):
     """Uses INSERT … ON CONFLICT, because SQLite has no MERGE."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._staged: dict[Tuple, Tuple] = {}  # keys as stored → keys as passed
-
-    def claim(self, load_id: str, batch: RowBatch) -> tuple[str, str, tuple[int, int, int, int]] | None:
-        before = self._connection.execute(
-            f"SELECT table_name, digest, given, kept, inserted, updated FROM {LOADS} WHERE load_id = ?",
-            (load_id,),
-        ).fetchone()
-        if before is not None:
-            return before[0], before[1], before[2:]
-        self._connection.execute(
-            f"INSERT INTO {LOADS} (load_id, table_name, digest, given, kept) VALUES (?, ?, ?, ?, ?)",
-            (load_id, batch.table.name, batch.digest, batch.given, len(batch.rows)),
-        )
-        return None
 
     def stage(self, batch: RowBatch) -> None:
         columns = batch.table.columns
@@ -216,7 +205,7 @@ class _SQLiteTransaction:
         if table.on_match == "replace" and table.others:
             assigned = ", ".join(f'"{name}" = excluded."{name}"' for name in table.others)
             differs = " OR ".join(f't."{name}" IS NOT excluded."{name}"' for name in table.others)
-            action = f"DO UPDATE SET {assigned} WHERE ({differs}){_not_older(table)}"
+            action = f"DO UPDATE SET {assigned} WHERE ({differs}){not_older(table)}"
         [(new,)] = self._connection.execute(
             f"SELECT count(*) FROM {STAGING} s WHERE NOT EXISTS (SELECT 1 FROM {table.quoted} t WHERE {matches})"
         )
@@ -243,12 +232,6 @@ class _SQLiteTransaction:
         )
         return {self._staged[key] for key in self._connection.execute(statement)}
 
-    def record(self, load_id: str, inserted: int, updated: int) -> None:
-        self._connection.execute(
-            f"UPDATE {LOADS} SET inserted = ?, updated = ? WHERE load_id = ?",
-            (inserted, updated, load_id),
-        )
-
 
 def _check(connection: sqlite3.Connection, table: Table) -> None:
     found = connection.execute("SELECT name, type, pk FROM pragma_table_info(?)", (table.name,)).fetchall()
@@ -269,14 +252,6 @@ def _check(connection: sqlite3.Connection, table: Table) -> None:
     keys.append({name for name, _, position in found if position})  # a single INTEGER PRIMARY KEY has no index
     if set(table.key) not in keys:
         raise missing_unique_key(table)
-
-
-def _not_older(table: Table) -> str:
-    """Return the `newest_by` condition. A row without a value is older than any row with one."""
-    if table.newest_by is None:
-        return ""
-    column = f'"{table.newest_by}"'
-    return f" AND (t.{column} IS NULL OR excluded.{column} >= t.{column})"
 
 
 def _converter(table: Table) -> Callable[[Tuple], Tuple]:

@@ -187,7 +187,7 @@ class FirestoreCalls:
             raise
         response = messages.BatchWriteResponse.pb(answer)
         results = zip(response.status, response.write_results, strict=True)
-        return [(_code_name(status.code), result.update_time) for status, result in results]
+        return [(_CODES.get(status.code, "UNKNOWN"), result.update_time) for status, result in results]
 
 
 def split_writes(batch: Sequence[Any]) -> Iterable[list[Any]]:
@@ -248,10 +248,6 @@ def stable_order(path: Path, *, descending: bool = False) -> list[Any]:
 def start_after(*values: Any) -> Any:
     """Return the cursor that continues a query after these values of its order."""
     return queries.Cursor.pb()(values=values, before=False)
-
-
-def _code_name(number: int) -> str:
-    return _CODES.get(number, "UNKNOWN")
 
 
 _CODES: Final[Mapping[int, str]] = dict(enumerate((

@@ -16,14 +16,10 @@ from onceward.errors import StoreUnavailable
 from onceward.protocol import transitions
 from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
 from onceward.protocol.capabilities import (
-    Capabilities,
-    Counters,
+    BuiltInCapabilities,
     Erasure,
     Health,
     HealthFinding,
-    LatestStates,
-    Notifications,
-    Sorting,
     Transactions,
 )
 from onceward.protocol.counters import CounterRow, StoredCounts
@@ -67,7 +63,7 @@ class OpenState(NamedTuple):
     counts: FirestoreCounters
 
 
-class FirestoreStore(Watchers, Capabilities):
+class FirestoreStore(Watchers, BuiltInCapabilities):
     """Stores records in a collection: `where` is a URL, or your own `Client` or `AsyncClient` with `collection`.
 
     `layout` names the document fields. `marks` and `states` name the collections of processed events and of entity
@@ -139,22 +135,6 @@ class FirestoreStore(Watchers, Capabilities):
             await previous.transport.close()
 
     # ── capabilities ──
-
-    @property
-    def notifications(self) -> Notifications:
-        return self
-
-    @property
-    def sorting(self) -> Sorting:
-        return self
-
-    @property
-    def latest(self) -> LatestStates:
-        return self
-
-    @property
-    def counters(self) -> Counters:
-        return self
 
     @property
     def transactions(self) -> Transactions:

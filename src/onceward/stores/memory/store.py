@@ -11,7 +11,7 @@ from functools import partial
 from onceward.errors import ConfigurationError
 from onceward.protocol import transitions
 from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature, audit_entries, purge_entry
-from onceward.protocol.capabilities import Capabilities, Counters, LatestStates, Lookup, Notifications, Sorting
+from onceward.protocol.capabilities import BuiltInCapabilities, Lookup
 from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.ports import SORT_KEYS, Clock, Filter, Page, SortOrder
 from onceward.protocol.record import Record, RecordState
@@ -41,7 +41,7 @@ replays = transitions.replays
 Change = Callable[[Record | None, int], tuple[Record | None, Verdict]]
 
 
-class MemoryStore(MemoryErasure, MemoryLatest, MemoryCounters, Watchers, Capabilities):
+class MemoryStore(MemoryErasure, MemoryLatest, MemoryCounters, Watchers, BuiltInCapabilities):
     """Keeps records in a dict: O(1) per call at any size (O(log n) for expiry). `max_records` bounds it.
 
     A full store raises StoreFull and claims nothing: only records that no longer protect their key are evicted.
@@ -80,22 +80,6 @@ class MemoryStore(MemoryErasure, MemoryLatest, MemoryCounters, Watchers, Capabil
     @property
     def lookup(self) -> Lookup:
         return self.lookup_completed
-
-    @property
-    def notifications(self) -> Notifications:
-        return self
-
-    @property
-    def sorting(self) -> Sorting:
-        return self
-
-    @property
-    def latest(self) -> LatestStates:
-        return self
-
-    @property
-    def counters(self) -> Counters:
-        return self
 
     # ── the verbs ──
 

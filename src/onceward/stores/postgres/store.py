@@ -18,16 +18,12 @@ from typing import Any, TypeVar
 from onceward.errors import ConfigurationError, StoreError, StoreUnavailable
 from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
 from onceward.protocol.capabilities import (
-    Capabilities,
+    BuiltInCapabilities,
     Commits,
-    Counters,
     Health,
     HealthFinding,
-    LatestStates,
     Migrations,
-    Notifications,
     Schema,
-    Sorting,
     Transactions,
 )
 from onceward.protocol.fork import call_in_forked_child
@@ -61,7 +57,7 @@ STATUS_POLL = 0.02  # seconds between two queries for the status of an open tran
 RETRY_DELAY = 0.005  # seconds before a retryable error is retried
 
 
-class PostgresStore(PostgresLatest, PostgresCounters, PostgresErasure, GroupCommit, Watchers, Capabilities):
+class PostgresStore(PostgresLatest, PostgresCounters, PostgresErasure, GroupCommit, Watchers, BuiltInCapabilities):
     """A PostgreSQL database. `clock` replaces the server's clock, for tests."""
 
     inline = False
@@ -119,22 +115,6 @@ class PostgresStore(PostgresLatest, PostgresCounters, PostgresErasure, GroupComm
             await runtime.offload(self._listener.stop)
 
     # ── capabilities ──
-
-    @property
-    def notifications(self) -> Notifications:
-        return self
-
-    @property
-    def sorting(self) -> Sorting:
-        return self
-
-    @property
-    def latest(self) -> LatestStates:
-        return self
-
-    @property
-    def counters(self) -> Counters:
-        return self
 
     @property
     def migrations(self) -> Migrations:

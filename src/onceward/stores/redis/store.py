@@ -14,13 +14,9 @@ from typing import TYPE_CHECKING, Any
 from onceward.errors import ConfigurationError
 from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
 from onceward.protocol.capabilities import (
-    Capabilities,
-    Counters,
+    BuiltInCapabilities,
     Health,
     HealthFinding,
-    LatestStates,
-    Notifications,
-    Sorting,
 )
 from onceward.protocol.ports import Clock, Filter, Page, SortOrder
 from onceward.protocol.record import RecordState
@@ -46,7 +42,7 @@ MAX_IN_FLIGHT = 2
 OPEN_TIMEOUT = 5.0  # seconds; the same as that of most calls, which then use this connection with its own timeout
 
 
-class RedisStore(RedisErasure, RedisCounters, Capabilities):
+class RedisStore(RedisErasure, RedisCounters, BuiltInCapabilities):
     """Stores records on one server: `where` is a URL, or your own `redis.Redis` or `redis.asyncio.Redis`.
 
     Opening the store raises if the server evicts keys or keeps nothing through a restart. `unsafe_eviction=True` and
@@ -93,22 +89,6 @@ class RedisStore(RedisErasure, RedisCounters, Capabilities):
         return self._address, self._prefix, self._unsafe_eviction, self._unsafe_persistence, self.clock
 
     # ── capabilities ──
-
-    @property
-    def notifications(self) -> Notifications:
-        return self
-
-    @property
-    def sorting(self) -> Sorting:
-        return self
-
-    @property
-    def latest(self) -> LatestStates:
-        return self
-
-    @property
-    def counters(self) -> Counters:
-        return self
 
     @property
     def health(self) -> Health:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import os
 import sqlite3
 import threading
@@ -11,7 +12,7 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from onceward.errors import Reentrant, StoreBroken, StoreUnavailable
 from onceward.protocol.fork import call_around_fork
@@ -26,7 +27,7 @@ Cursor = sqlite3.Cursor
 
 MEMORY = ":memory:"
 OPEN_TIMEOUT = 30.0  # seconds; opening may wait for another process that migrates
-SLACK = 0.005  # seconds by which a call may overrun, so that the busy timeout need not be set for every call
+SLACK_MS, SLACK_SHARE = 5, 50  # the busy timeout may differ from the remaining time by 5 ms or a 50th: see `_prepare`
 FILE_CHECK_INTERVAL = 1.0  # seconds between checks of the file while only reading
 FILE_CHECK_INTERVAL_WRITING = (
     0.01  # the same while writing: a single write always checks, frequent writes share the cost
@@ -40,21 +41,6 @@ SETTINGS = (
     "PRAGMA cache_size = -65536",  # 64 MB
     "PRAGMA temp_store = MEMORY",
 )
-
-
-class TimeLimit(NamedTuple):
-    """How long a call may take: its timeout, and the monotonic time at which it ends."""
-
-    timeout: float
-    deadline: float
-
-    @classmethod
-    def of(cls, timeout: float) -> TimeLimit:
-        return cls(timeout, time.monotonic() + timeout)
-
-    def remaining(self) -> float:
-        """Return the remaining seconds."""
-        return max(0.0, self.deadline - time.monotonic())
 
 
 class SQLiteConnection:
@@ -95,7 +81,7 @@ class SQLiteConnection:
         with self._lock:
             was_open, self.is_open = self.is_open, True
         try:
-            self.run(TimeLimit.of(OPEN_TIMEOUT), _do_nothing)
+            self.run(time.monotonic() + OPEN_TIMEOUT, _do_nothing)
         except BaseException:
             self.is_open = was_open
             raise
@@ -121,7 +107,7 @@ class SQLiteConnection:
         if database is not None:
             database.close()
 
-    def _connect(self, time_limit: TimeLimit) -> Cursor:
+    def _connect(self, deadline: float) -> Cursor:
         """Connect. When openers race, SQLite fails some steps without its busy handler: those are retried here."""
         while True:
             database = None
@@ -137,10 +123,10 @@ class SQLiteConnection:
                     database.close()
                 if not isinstance(error, sqlite3.Error) or not sqlite_errors.is_busy(error):
                     raise
-                if time.monotonic() > time_limit.deadline:
+                if time.monotonic() > deadline:
                     raise
             time.sleep(RETRY_DELAY)
-        self._database, self._cursor, self._busy_ms = database, cursor, -1
+        self._database, self._cursor, self._busy_ms = database, cursor, round(RETRY_DELAY * 1000)
         return cursor
 
     def _set_up(self, database: sqlite3.Connection) -> Cursor:
@@ -162,9 +148,10 @@ class SQLiteConnection:
 
     # ── running calls ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def run(self, time_limit: TimeLimit, work: Work[T], *arguments: Any) -> T:
+    def run(self, deadline: float, work: Work[T], *arguments: Any) -> T:
         """Run `work(cursor, *arguments)` with exclusive use of the connection. SQLite's errors become StoreErrors.
 
+        `deadline` is a time of `time.monotonic()`: until then, the call waits for other threads and processes.
         A signal handler may raise after any call: only a `with` block makes sure that no lock stays held.
         """
         lock, is_owned = self._lock, self._is_owned
@@ -173,13 +160,13 @@ class SQLiteConnection:
                 "a signal handler or __del__ called the store while the same thread was inside a store call"
             )
         try:
-            if not lock.acquire(blocking=False) and not lock.acquire(timeout=time_limit.remaining()):
+            if not lock.acquire(blocking=False) and not lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
                 raise StoreUnavailable(  # noqa: TRY301 (the handler below checks before it cleans up)
                     f"{self.name}: other calls of this process kept the connection busy for too long"
                 )
             with lock:
                 lock.release()  # the lock is reentrant: from here on only the block holds it
-                return work(self._prepare(time_limit), *arguments)
+                return work(self._prepare(deadline), *arguments)
         except sqlite3.Error as error:
             raise sqlite_errors.explain(error, self.name, self.path) from error
         except BaseException:
@@ -210,7 +197,7 @@ class SQLiteConnection:
                 lock.release()
             raise
 
-    def _prepare(self, time_limit: TimeLimit) -> Cursor:
+    def _prepare(self, deadline: float) -> Cursor:
         if self._unusable_after_fork:
             raise StoreBroken(
                 f"{self.name} belongs to the process that created it; after a fork it would protect nothing",
@@ -219,15 +206,14 @@ class SQLiteConnection:
         if not self.is_open:
             raise StoreUnavailable(f"{self.name} is not open", hint="open the store before you use it")
         now = time.monotonic()
-        remaining = time_limit.deadline - now
+        remaining = deadline - now
         if remaining <= 0:
             raise StoreUnavailable(f"{self.name}: the call timed out while it waited for the connection")
-        cursor = self._cursor or self._connect(time_limit)
+        cursor = self._cursor or self._connect(deadline)
         if now - self._checked_at > FILE_CHECK_INTERVAL and not self.in_memory:
             self.check_file()
-        nominal = time_limit.timeout if time_limit.timeout - remaining < SLACK else remaining
-        milliseconds = min(int(nominal * 1000), 2**31 - 1)
-        if milliseconds != self._busy_ms:
+        milliseconds = min(math.ceil(remaining * 1000), 2**31 - 1)
+        if abs(milliseconds - self._busy_ms) > max(SLACK_MS, milliseconds // SLACK_SHARE):  # not set for every call
             cursor.execute(f"PRAGMA busy_timeout = {milliseconds}").fetchall()
             self._busy_ms = milliseconds
         return cursor

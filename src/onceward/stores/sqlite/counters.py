@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from onceward.protocol.counters import CounterRow, StoredCounts, decode_counts, encode_counts, oldest_kept_hour
 from onceward.protocol.ports import Clock
 
-from .connection import SQLiteConnection, TimeLimit
+from .connection import SQLiteConnection
 from .maintenance import CHUNK
 
 Cursor = sqlite3.Cursor
@@ -33,35 +34,33 @@ class SQLiteCounters:
 
     _connection: SQLiteConnection
     _clock: Clock
-    _run_within: Callable[..., Coroutine[Any, Any, Any]]
+    _run: Callable[..., Coroutine[Any, Any, Any]]
+    _run_until: Callable[..., Coroutine[Any, Any, Any]]
 
     async def save_counts(self, counter_rows: Sequence[CounterRow], *, timeout: float) -> int:
         if not counter_rows:
             return self._clock.now()
         rows = [(one.hour, one.process, one.number, encode_counts(one.counts).decode()) for one in counter_rows]
-        now: int = await self._run_within(TimeLimit.of(timeout), self._keep_counts, rows)
+        now: int = await self._run(timeout, self._connection.write, self._insert_counts, rows)
         return now
 
     async def read_counts(self, since: int, *, timeout: float) -> StoredCounts:
-        found: StoredCounts = await self._run_within(TimeLimit.of(timeout), self._counted, since)
+        found: StoredCounts = await self._run(timeout, self._counted, since)
         return found
 
     async def expire_counts(self, limit: int, *, timeout: float) -> int:
         """Delete expired rows in chunks, each in a transaction of its own, so that other calls can run in between."""
-        time_limit = TimeLimit.of(timeout)
+        deadline = time.monotonic() + timeout
         total = 0
         while total < limit:
             chunk = min(limit - total, CHUNK)
-            deleted: int = await self._run_within(time_limit, self._expire_counts, chunk)
+            deleted: int = await self._run_until(deadline, self._expire_counts, chunk)
             total += deleted
             if deleted < chunk:
                 break
         return total
 
     # ── blocking, called with the connection's lock held ──
-
-    def _keep_counts(self, cursor: Cursor, rows: Rows) -> int:
-        return self._connection.write(cursor, self._insert_counts, rows)
 
     def _insert_counts(self, cursor: Cursor, rows: Rows) -> int:
         now = self._clock.now()

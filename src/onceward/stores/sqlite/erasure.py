@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from onceward.protocol.ports import Clock
 from onceward.protocol.record import Record
 
 from . import audit
-from .connection import SQLiteConnection, TimeLimit
+from .connection import SQLiteConnection
 from .latest_cache import SQLiteLatestCache
 from .maintenance import CHUNK
 
@@ -31,7 +32,8 @@ class SQLiteErasure:
     _connection: SQLiteConnection
     _clock: Clock
     _latest_cache: SQLiteLatestCache
-    _run_within: Callable[..., Coroutine[Any, Any, Any]]
+    _run: Callable[..., Coroutine[Any, Any, Any]]
+    _run_until: Callable[..., Coroutine[Any, Any, Any]]
 
     @property
     def erasure(self) -> Erasure:
@@ -41,7 +43,7 @@ class SQLiteErasure:
         return await self._write_rows(_DELETE_FREE, [(one.id,) for one in records], timeout)
 
     async def find_entities(self, wanted: ErasureFilter, *, timeout: float) -> list[FoundEntity]:
-        found: list[FoundEntity] = await self._run_within(TimeLimit.of(timeout), _find_entities, wanted)
+        found: list[FoundEntity] = await self._run(timeout, _find_entities, wanted)
         return found
 
     async def delete_entities(self, found: Sequence[FoundEntity], *, timeout: float) -> int:
@@ -51,23 +53,21 @@ class SQLiteErasure:
         return deleted
 
     async def redact_audit(self, wanted: ErasureFilter, *, timeout: float) -> int:
-        rows: list[tuple[int]] = await self._run_within(TimeLimit.of(timeout), _audit_numbers, wanted)
+        rows: list[tuple[int]] = await self._run(timeout, _audit_numbers, wanted)
         return await self._write_rows(_REDACT, rows, timeout)
 
     async def add_audit(self, signed: AuditSignature, count: int, *, timeout: float) -> None:
-        await self._run_within(TimeLimit.of(timeout), self._add_audit, signed, count)
+        await self._run(timeout, self._add_audit, signed, count)
 
     async def _write_rows(self, statement: str, rows: Sequence[tuple[Any, ...]], timeout: float) -> int:
         """Execute the statement for each row, in transactions of limited size. Return how many rows were changed."""
-        time_limit, changed = TimeLimit.of(timeout), 0
+        deadline, changed = time.monotonic() + timeout, 0
         for start in range(0, len(rows), CHUNK):
-            changed += await self._run_within(time_limit, self._write_chunk, statement, rows[start : start + CHUNK])
+            chunk = rows[start : start + CHUNK]
+            changed += await self._run_until(deadline, self._connection.write, _overwrite, statement, chunk)
         return changed
 
     # ── blocking, called with the connection's lock held ──
-
-    def _write_chunk(self, cursor: Cursor, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
-        return self._connection.write(cursor, _overwrite, statement, rows)
 
     def _add_audit(self, cursor: Cursor, signed: AuditSignature, count: int) -> None:
         self._connection.write(cursor, audit.write, [purge_entry(signed, count, self._clock.now())])

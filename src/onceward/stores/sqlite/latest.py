@@ -7,6 +7,7 @@ marks and one for states. Each batch also deletes some expired rows.
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ from onceward.protocol.ordering import content_of
 from onceward.protocol.ports import Clock
 from onceward.protocol.record import READER
 
-from .connection import SQLiteConnection, TimeLimit
+from .connection import SQLiteConnection
 from .latest_cache import LiveEntities, SQLiteLatestCache
 from .maintenance import CHUNK
 
@@ -91,7 +92,8 @@ class SQLiteLatest:
 
     _connection: SQLiteConnection
     _clock: Clock
-    _run_within: Callable[..., Coroutine[Any, Any, Any]]
+    _run: Callable[..., Coroutine[Any, Any, Any]]
+    _run_until: Callable[..., Coroutine[Any, Any, Any]]
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,22 +102,20 @@ class SQLiteLatest:
     async def apply_events(
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
     ) -> list[LatestResult]:
-        answers: list[LatestResult] = await self._run_within(
-            TimeLimit.of(timeout), self._apply_events, deliveries, keep
-        )
+        answers: list[LatestResult] = await self._run(timeout, self._apply_events, deliveries, keep)
         return answers
 
     async def read_latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
-        found: list[EntityState | None] = await self._run_within(TimeLimit.of(timeout), self._latest, ids)
+        found: list[EntityState | None] = await self._run(timeout, self._latest, ids)
         return found
 
     async def expire_latest(self, limit: int, *, timeout: float) -> int:
         """Delete expired rows in chunks, each in a transaction of its own, so that other calls can run in between."""
-        time_limit = TimeLimit.of(timeout)
+        deadline = time.monotonic() + timeout
         total = 0
         while total < limit:
             chunk = min(limit - total, CHUNK)
-            deleted: int = await self._run_within(time_limit, self._expire, chunk)
+            deleted: int = await self._run_until(deadline, self._connection.write, self._expire, chunk)
             total += deleted
             if deleted < chunk:
                 break
@@ -124,12 +124,10 @@ class SQLiteLatest:
     async def entities(
         self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
     ) -> tuple[list[EntityState], bytes | None]:
-        return page_of(
-            await self._run_within(TimeLimit.of(timeout), self._entities, scope, cursor or b"", limit), limit
-        )
+        return page_of(await self._run(timeout, self._entities, scope, cursor or b"", limit), limit)
 
     async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[DedupMark | None]:
-        found: list[DedupMark | None] = await self._run_within(TimeLimit.of(timeout), self._marks, ids)
+        found: list[DedupMark | None] = await self._run(timeout, self._marks, ids)
         return found
 
     # ── blocking, called with the connection's lock held ──
@@ -162,9 +160,6 @@ class SQLiteLatest:
         return [found.get(id) for id in ids]
 
     def _expire(self, cursor: Cursor, limit: int) -> int:
-        return self._connection.write(cursor, self._expire_locked, limit)
-
-    def _expire_locked(self, cursor: Cursor, limit: int) -> int:
         return expire(cursor, self._clock.now(), limit)
 
 

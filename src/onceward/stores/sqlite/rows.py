@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any, Final
 
@@ -10,10 +9,6 @@ import msgspec
 
 from onceward.protocol.record import Record, RecordState
 from onceward.stores.sql import COLUMNS, FIELDS, Row, escape_surrogates
-
-Columns = tuple[int, ...]
-Values = Sequence[Any]
-"""The values of all columns, as `row_from_record` returns them."""
 
 WITHOUT_DECLARED_TYPES: Final = ", ".join(f"+{name}" for name in FIELDS)
 """For the caller's connection: `+` hides the declared type, so that registered converters are not applied."""
@@ -63,24 +58,11 @@ def completed_row(row: Row) -> CompletedRow | None:
     )
 
 
-def present(values: Values) -> Columns:
-    """Return the columns that are not NULL."""
-    return tuple([column for column, value in enumerate(values) if value is not None])
-
-
-def changed(before: Values, after: Values) -> Columns:
-    """Return the columns that differ. Writing only those spares indexes and keeps unknown columns."""
-    return tuple([column for column, value in enumerate(after) if before[column] != value])
-
-
-def pick(values: Values, columns: Columns) -> list[Any]:
-    return [values[column] for column in columns]
-
-
 COMPARED: Final = ("id", "token", "nonce", "state", "updated_at", "lease_until", "released", "note")
 """What shows that a record is unchanged. Time alone is not enough: one microsecond may hold two writes."""
 
 compared_values: Final = itemgetter(*map(FIELDS.index, COMPARED))
+"""Return these values of a row that `row_from_record` returned."""
 
 
 def storable(record: Record) -> Record:

@@ -2,20 +2,21 @@
 
 Every verb reads the rows, lets `protocol.transitions` decide and writes the changes. A claim first reads without the
 write lock: if nothing has to be written (a replay, another worker is running), the lock is not taken. A request of an
-owner uses the record that this process wrote last. A single record is written by one
-statement that applies only if the record is unchanged. Everything else is a transaction.
+owner uses the record that this process wrote last. A single record is written by one statement that applies only if
+the record is unchanged. Everything else is a transaction.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from onceward.errors import ConfigurationError
 from onceward.protocol import transitions
-from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature, purge_entry
+from onceward.protocol.audit import AuditSignature
 from onceward.protocol.capabilities import (
     Capabilities,
     Counters,
@@ -27,42 +28,41 @@ from onceward.protocol.capabilities import (
     Sorting,
     Transactions,
 )
-from onceward.protocol.ports import Clock, Filter, Page, SortOrder
-from onceward.protocol.record import CompletedRecord, Record, RecordState
+from onceward.protocol.ports import Clock
+from onceward.protocol.record import CompletedRecord, Record
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, ExpectedRecord, Renewal, Verdict
-from onceward.protocol.runtime import Runtime
+from onceward.protocol.runtime import Answers, Runtime
 from onceward.stores.caller_connection import driver_connection, transaction_block
 from onceward.stores.clock import WallClock
 from onceward.stores.group_commit import GroupCommit
 from onceward.stores.watchers import Watchers
 
-from . import audit, maintenance
 from . import errors as sqlite_errors
 from .cache import RecordCache, StaleCache
-from .connection import MEMORY, Cursor, SQLiteConnection, TimeLimit
+from .connection import MEMORY, Cursor, SQLiteConnection
 from .counters import SQLiteCounters
 from .erasure import SQLiteErasure
 from .joined import SQLiteJoined, check_connection
 from .latest import SQLiteLatest
+from .many_records import SQLiteManyRecords
 from .rows import SELECT_COMPLETED, completed_row
 from .schema import LATEST, examine
 from .table import (
     SELECT_RECORDS,
-    Found,
     compute_answers,
     forget,
     ids_of,
-    insert_if_absent,
     sign,
-    update_if_unchanged,
     write,
+    write_if_unchanged,
 )
 from .url import absolute, checked_synchronous, name_of
 
 T = TypeVar("T")
+Offload = Callable[..., Coroutine[Any, Any, Any]]
 
 
-class SQLiteStore(SQLiteLatest, SQLiteCounters, SQLiteErasure, GroupCommit, Watchers, Capabilities):
+class SQLiteStore(SQLiteLatest, SQLiteCounters, SQLiteErasure, SQLiteManyRecords, GroupCommit, Watchers, Capabilities):
     """A SQLite file in WAL mode. With `synchronous="FULL"`, acknowledged writes survive a power cut.
 
     `":memory:"` is one shared connection for one process. It cannot join transactions.
@@ -84,6 +84,7 @@ class SQLiteStore(SQLiteLatest, SQLiteCounters, SQLiteErasure, GroupCommit, Watc
         self._clock = clock or WallClock()
         self._migrate = migrate
         self._runtime: Runtime | None = None
+        self._offload: Offload | None = None  # of an event loop, which a call would block
         self._connection = SQLiteConnection(self._path, self.name, self._synchronous, migrate=migrate)
         self._connection.on_fork = self._waiting.clear
         self._record_cache = RecordCache()
@@ -110,11 +111,13 @@ class SQLiteStore(SQLiteLatest, SQLiteCounters, SQLiteErasure, GroupCommit, Watc
     async def open(self, runtime: Runtime) -> None:
         await runtime.offload(self._connection.open)
         self._runtime = runtime
-        if not self.inline:  # calls in memory never wait, so batching would only delay them
-            self.open_batcher(runtime)
+        if self.inline:  # calls in memory never wait, so batching would only delay them
+            return
+        self._offload = runtime.offload if runtime.supports_cancellation else None
+        self.open_batcher(runtime)
 
     async def close(self) -> None:
-        runtime, self._runtime = self._runtime, None
+        runtime, self._runtime, self._offload = self._runtime, None, None
         if runtime is not None:
             await runtime.offload(self._connection.close)
 
@@ -161,19 +164,31 @@ class SQLiteStore(SQLiteLatest, SQLiteCounters, SQLiteErasure, GroupCommit, Watc
         return done if done is not None and transitions.replays(done, fingerprint, self._clock.now()) else None
 
     async def send(self, requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
-        """Apply claims, renewals and settlements in one transaction."""
-        answers = await self._run(timeout, self._apply, requests, ids_of(requests))
+        """Apply claims, renewals and settlements, at most one per key."""
+        deadline = time.monotonic() + timeout
+        work = self._apply_one if len(requests) == 1 else self._apply_many
+        if self._offload is None:
+            answers = self._connection.run(deadline, work, requests)
+        else:
+            answers = await self._offload(self._connection.run, deadline, work, requests)
         if self._waiting:
             self.wake(one.id for one in requests if not isinstance(one, ClaimRequest | Renewal))
         return answers
 
-    async def settle(
+    def settle(  # pyright: ignore[reportIncompatibleMethodOverride]  # both are awaitable
         self, settlements: Sequence[AnySettlement], *, timeout: float, signed: AuditSignature | None = None
+    ) -> Answers:
+        if signed is not None:
+            return self._settle_signed(settlements, timeout, signed)
+        return self.send_batched(settlements, timeout)
+
+    async def _settle_signed(
+        self, settlements: Sequence[AnySettlement], timeout: float, signed: AuditSignature
     ) -> list[Answer]:
-        if signed is None:
-            return await super().settle(settlements, timeout=timeout)
         ids = ids_of(settlements)
-        answers = await self._run(timeout, self._settle_signed, signed, settlements, ids)
+        answers: list[Answer] = await self._run(
+            timeout, self._connection.write, self._apply_signed, signed, settlements, ids
+        )
         self.wake(ids)
         return answers
 
@@ -189,42 +204,11 @@ class SQLiteStore(SQLiteLatest, SQLiteCounters, SQLiteErasure, GroupCommit, Watc
         seen: Mapping[bytes, ExpectedRecord] | None = None,
         signed: AuditSignature | None = None,
     ) -> list[Answer]:
-        answers = await self._run(timeout, self._forget, ids, force, seen or {}, signed)
+        answers: list[Answer] = await self._run(
+            timeout, self._connection.write, self._forget, ids, force, seen or {}, signed
+        )
         self.wake(ids)
         return answers
-
-    async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
-        return await self._run(timeout, self._scan, wanted, cursor, limit, TimeLimit.of(timeout).deadline)
-
-    async def first(self, wanted: Filter, *, order: SortOrder, limit: int, timeout: float) -> Page:
-        return await self._run(timeout, self._first, wanted, order, limit, TimeLimit.of(timeout).deadline)
-
-    async def counts(self, *, timeout: float) -> dict[tuple[str, RecordState], int]:
-        return await self._run(timeout, self._counts, TimeLimit.of(timeout).deadline)
-
-    async def purge(self, limit: int, *, timeout: float, signed: AuditSignature | None = None) -> int:
-        """Purge in chunks, each in a transaction of its own.
-
-        It pauses after each chunk: SQLite has no queue for its write lock, so a purge that took the lock again at once
-        would keep all other writers waiting.
-        """
-        time_limit = TimeLimit.of(timeout)
-        total = entry = 0
-        while total < limit:
-            chunk = min(limit - total, maintenance.CHUNK)
-            tried, purged, entry = await self._run_within(
-                time_limit, self._purge, chunk, time_limit.deadline, signed, entry
-            )
-            total += purged
-            if tried < chunk or not purged:
-                break
-            if self._runtime is not None and not self.inline:
-                await self._runtime.sleep(maintenance.PAUSE)
-        await self._run_within(time_limit, self._purge_audit)
-        return total
-
-    async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
-        return await self._run(timeout, self._audit, wanted, limit, TimeLimit.of(timeout).deadline)
 
     async def schema(self, runtime: Runtime, *, timeout: float) -> Schema:
         return await runtime.offload(self._examine, timeout)
@@ -242,87 +226,66 @@ class SQLiteStore(SQLiteLatest, SQLiteCounters, SQLiteErasure, GroupCommit, Watc
         block = transaction_block(connection)
         return SQLiteJoined(driver, runtime, self._clock, self.name, block=block, wrapper=connection)
 
+    def _run(self, timeout: float, work: Callable[..., T], *arguments: Any) -> Coroutine[Any, Any, T]:
+        return self._run_until(time.monotonic() + timeout, work, *arguments)
+
+    async def _run_until(self, deadline: float, work: Callable[..., T], *arguments: Any) -> T:
+        """Run `work(cursor, *arguments)` where the runtime allows blocking."""
+        if self._offload is None:
+            return self._connection.run(deadline, work, *arguments)
+        result: T = await self._offload(self._connection.run, deadline, work, *arguments)
+        return result
+
     # ── blocking, called with the connection's lock held ─────────────────────────────────────────────────────────
 
-    def _run(self, timeout: float, work: Callable[..., T], *arguments: Any) -> Coroutine[Any, Any, T]:
-        return self._run_within(TimeLimit.of(timeout), work, *arguments)
-
-    def _run_within(self, time_limit: TimeLimit, work: Callable[..., T], *arguments: Any) -> Coroutine[Any, Any, T]:
-        """Run the work where the runtime allows blocking. In memory nothing blocks; a closed store only raises."""
-        offload = _call if self._runtime is None or self.inline else self._runtime.offload
-        return offload(self._connection.run, time_limit, work, *arguments)
-
-    def _apply(self, cursor: Cursor, requests: Sequence[AnyRequest], ids: Sequence[bytes]) -> list[Answer]:
-        """Read without the lock first. If nothing changes, no lock is taken; one record is written by one statement."""
-        if len(requests) == 1:
-            answer = self._apply_cached(cursor, requests[0])
-            if answer is not None:
-                return [answer]
-        elif not all(isinstance(one, ClaimRequest) for one in requests):  # something will change, so skip the read
-            return self._apply_in_transaction(cursor, requests, ids)
-        found = SELECT_RECORDS.fetch(cursor, ids)
-        answers, changes = compute_answers(found, transitions.apply, requests, self._clock.now())
-        if not changes or self._write_single(cursor, found, answers):
-            return answers
-        return self._apply_in_transaction(cursor, requests, ids)
-
-    def _apply_cached(self, cursor: Cursor, request: AnyRequest) -> Answer | None:
-        """Apply the request to the cached record. None: not cached, the cache was stale, or nothing changes."""
-        cached = self._record_cache.take((request,))
-        if not cached:
-            return None
-        before, now = cached[request.id], self._clock.now()
-        record, verdict = transitions.apply(before, request, now)
-        if record is None or record == before or not self._write_if_unchanged(cursor, before, record):
-            return None
-        return Answer(verdict, record, now)
-
-    def _write_single(self, cursor: Cursor, found: Found, answers: Sequence[Answer]) -> bool:
-        """Write one record by one statement. False: the record changed meanwhile, or there are several."""
-        record = answers[0].record
-        if len(answers) > 1 or record is None:
-            return False
-        return self._write_if_unchanged(cursor, found.get(record.id), record)
-
-    def _write_if_unchanged(self, cursor: Cursor, before: Record | None, record: Record) -> bool:
-        written = insert_if_absent(cursor, record) if before is None else update_if_unchanged(cursor, before, record)
-        if written:
+    def _apply_one(self, cursor: Cursor, requests: Sequence[AnyRequest]) -> list[Answer]:
+        """Apply a single request to the cached record, or else to the stored one, and write it by one statement."""
+        request = requests[0]
+        cached = self._record_cache.take(requests)
+        before = cached[request.id] if cached else SELECT_RECORDS.fetch(cursor, (request.id,)).get(request.id)
+        now = self._clock.now()
+        record, verdict = transitions.VERBS[type(request)](before, request, now)
+        unchanged = record == before
+        if unchanged and not cached:
+            return [Answer(verdict, record, now)]
+        if not unchanged and write_if_unchanged(cursor, before, record):
             self._connection.check_file_after_write()
             self._record_cache.add(record)
-        return written
+            return [Answer(verdict, record, now)]
+        if cached:  # the cached record is outdated, or was not compared with the stored one: read it
+            return self._apply_one(cursor, requests)
+        return self._apply_in_transaction(cursor, requests)
 
-    def _apply_in_transaction(
-        self, cursor: Cursor, requests: Sequence[AnyRequest], ids: Sequence[bytes]
-    ) -> list[Answer]:
+    def _apply_many(self, cursor: Cursor, requests: Sequence[AnyRequest]) -> list[Answer]:
+        """Apply the requests in one transaction. Claims that change nothing take no lock."""
+        ids = ids_of(requests)
+        if all(isinstance(one, ClaimRequest) for one in requests):
+            found = SELECT_RECORDS.fetch(cursor, ids)
+            answers, changes = compute_answers(found, transitions.apply, requests, self._clock.now())
+            if not changes:
+                return answers
+        return self._apply_in_transaction(cursor, requests)
+
+    def _apply_in_transaction(self, cursor: Cursor, requests: Sequence[AnyRequest]) -> list[Answer]:
+        cached = self._record_cache.take(requests)
         try:
-            answers = self._connection.write(
-                cursor, self._apply_locked, requests, ids, self._record_cache.take(requests)
-            )
+            answers = self._connection.write(cursor, self._apply_locked, requests, cached)
         except StaleCache:
-            answers = self._connection.write(cursor, self._apply_locked, requests, ids, {})
+            answers = self._connection.write(cursor, self._apply_locked, requests, {})
         for answer in answers:
             self._record_cache.add(answer.record)
         return answers
 
     def _apply_locked(
-        self,
-        cursor: Cursor,
-        requests: Sequence[AnyRequest],
-        ids: Sequence[bytes],
-        cached: Mapping[bytes, Record | None],
+        self, cursor: Cursor, requests: Sequence[AnyRequest], cached: Mapping[bytes, Record | None]
     ) -> list[Answer]:
-        unknown = [id for id in ids if id not in cached] if cached else ids
+        unknown = [one.id for one in requests if one.id not in cached]
         found = SELECT_RECORDS.fetch(cursor, unknown) if unknown else {}
         found.update((id, record) for id, record in cached.items() if record is not None)
         now = self._clock.now()  # after waiting for the lock
         answers, _ = compute_answers(found, transitions.apply, requests, now)
         write(cursor, found, answers, cached)
         return answers
-
-    def _settle_signed(
-        self, cursor: Cursor, signed: AuditSignature, settlements: Sequence[AnySettlement], ids: Sequence[bytes]
-    ) -> list[Answer]:
-        return self._connection.write(cursor, self._apply_signed, signed, settlements, ids)
 
     def _apply_signed(
         self, cursor: Cursor, signed: AuditSignature, settlements: Sequence[AnySettlement], ids: Sequence[bytes]
@@ -347,10 +310,7 @@ class SQLiteStore(SQLiteLatest, SQLiteCounters, SQLiteErasure, GroupCommit, Watc
         now = self._clock.now()
         return [Answer(Verdict.OK if id in found else Verdict.ABSENT, found.get(id), now) for id in ids]
 
-    def _forget(self, cursor: Cursor, *arguments: Any) -> list[Answer]:
-        return self._connection.write(cursor, self._forget_locked, *arguments)
-
-    def _forget_locked(
+    def _forget(
         self,
         cursor: Cursor,
         ids: Sequence[bytes],
@@ -359,50 +319,6 @@ class SQLiteStore(SQLiteLatest, SQLiteCounters, SQLiteErasure, GroupCommit, Watc
         signed: AuditSignature | None,
     ) -> list[Answer]:
         return forget(cursor, ids, self._clock.now(), force=force, seen=seen, signed=signed)
-
-    def _scan(self, cursor: Cursor, wanted: Filter, after: bytes | None, limit: int, deadline: float) -> Page:
-        with maintenance.with_deadline(cursor, deadline):
-            return maintenance.scan(cursor, wanted, after, limit, self._clock.now())
-
-    def _first(self, cursor: Cursor, wanted: Filter, order: SortOrder, limit: int, deadline: float) -> Page:
-        with maintenance.with_deadline(cursor, deadline):
-            return maintenance.first(cursor, wanted, order, limit, self._clock.now())
-
-    def _counts(self, cursor: Cursor, deadline: float) -> dict[tuple[str, RecordState], int]:
-        with maintenance.with_deadline(cursor, deadline):
-            return maintenance.counts(cursor)
-
-    def _purge(
-        self, cursor: Cursor, limit: int, deadline: float, signed: AuditSignature | None, entry: int
-    ) -> tuple[int, int, int]:
-        """Return the number of candidates, of purged records, and the number of the audit entry that counts them."""
-        with maintenance.with_deadline(cursor, deadline):
-            ids = maintenance.candidates(cursor, self._clock.now(), limit)
-        deleted, entry = self._connection.write(cursor, self._delete, ids, signed, entry) if ids else (0, entry)
-        return len(ids), deleted, entry
-
-    def _delete(self, cursor: Cursor, ids: list[bytes], signed: AuditSignature | None, entry: int) -> tuple[int, int]:
-        now = self._clock.now()
-        deleted = maintenance.purge(cursor, ids, now)
-        if signed is not None and deleted:
-            if entry:
-                audit.raise_count(cursor, entry, deleted, now)
-            else:
-                entry = audit.write(cursor, [purge_entry(signed, deleted, now)])
-        return deleted, entry
-
-    def _purge_audit(self, cursor: Cursor) -> None:
-        now = self._clock.now()
-        if audit.has_old(cursor, now):
-            self._connection.write(cursor, audit.purge, now, maintenance.CHUNK)
-
-    def _audit(self, cursor: Cursor, wanted: AuditFilter, limit: int, deadline: float) -> list[AuditEntry]:
-        with maintenance.with_deadline(cursor, deadline):
-            return audit.find(cursor, wanted, limit, self._clock.now())
-
-
-async def _call(call: Callable[..., T], *arguments: Any) -> T:
-    return call(*arguments)
 
 
 def _with_settings(path: str, synchronous: str, clock: Clock, migrate: bool) -> SQLiteStore:  # noqa: FBT001 (pickled)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from onceward.errors import ConfigurationError
 from onceward.protocol import transitions
@@ -17,19 +17,10 @@ from onceward.stores.sql import COLUMNS, FIELDS, Row, record_from_row, record_or
 from . import audit
 from .bulk_statement import BulkStatement
 from .cache import StaleCache
-from .rows import (
-    COLUMNS_WITHOUT_RESULT,
-    COMPARED,
-    WITHOUT_DECLARED_TYPES,
-    Columns,
-    changed,
-    compared_values,
-    pick,
-    present,
-    storable,
-)
+from .rows import COLUMNS_WITHOUT_RESULT, COMPARED, WITHOUT_DECLARED_TYPES, compared_values, storable
 
 Cursor = sqlite3.Cursor
+Columns = tuple[int, ...]
 Request = TypeVar("Request", ClaimRequest, Renewal, AnySettlement, AnyRequest)
 Change = Callable[[Record | None, Request, int], tuple[Record | None, Verdict]]
 Found = dict[bytes, Record]
@@ -137,25 +128,16 @@ def forget(
     return answers
 
 
-def insert_if_absent(cursor: Cursor, record: Record) -> bool:
-    """Insert a record unless the key has one by now. Return whether it was inserted."""
+def write_if_unchanged(cursor: Cursor, before: Record | None, after: Record) -> bool:
+    """Write one record by one statement, unless the stored one is no longer `before`. Return whether it was written."""
     try:
-        values = row_from_record(record)
-        columns = present(values)
-        cursor.execute(_insert(columns).one, pick(values, columns))
-    except (UnicodeEncodeError, OverflowError):
-        return False
-    return cursor.rowcount == 1
-
-
-def update_if_unchanged(cursor: Cursor, before: Record, after: Record) -> bool:
-    """Update one record unless it has changed in the meantime. Return whether it was updated."""
-    try:
-        old, new = row_from_record(before), row_from_record(after)
-        columns = changed(old, new)
-        if not columns:
-            return True
-        cursor.execute(_update_if_unchanged(columns).one, (*pick(new, columns), *compared_values(old)))
+        if before is None:
+            cursor.execute(_INSERT.one, row_from_record(after))
+        else:
+            statement, row = _changes(before, after, if_unchanged=True)
+            if statement is None:
+                return True
+            cursor.execute(statement.one, row)
     except (UnicodeEncodeError, OverflowError):
         return False
     return cursor.rowcount == 1
@@ -164,36 +146,45 @@ def update_if_unchanged(cursor: Cursor, before: Record, after: Record) -> bool:
 def _write(cursor: Cursor, found: Found, records: Sequence[Record], cached: Mapping[bytes, Record | None]) -> None:
     batches: dict[BulkStatement, list[Row]] = {}
     for record in records:
-        before, new = found.get(record.id), row_from_record(record)
+        before, is_cached = found.get(record.id), record.id in cached
+        statement: BulkStatement | None
         if before is None:
-            columns = present(new)
-            statement, row = _insert(columns), tuple(pick(new, columns))
+            statement, row = _INSERT, row_from_record(record)
         else:
-            old = row_from_record(before)
-            columns = changed(old, new)
-            if not columns:
-                if record.id in cached:  # it would not be compared
-                    raise StaleCache
-                continue
-            if record.id in cached:
-                statement, row = _update_if_unchanged(columns), (*pick(new, columns), *compared_values(old))
-            else:
-                statement, row = _update(columns), (*pick(new, columns), record.id)
-        batches.setdefault(statement, []).append(row)
+            statement, row = _changes(before, record, if_unchanged=is_cached)
+        if statement is not None:
+            batches.setdefault(statement, []).append(row)
+        elif is_cached:  # it would not be compared
+            raise StaleCache
     for statement, rows in batches.items():
         if statement.run(cursor, rows) != len(rows) and cached:
             raise StaleCache
 
 
+def _changes(before: Record, after: Record, *, if_unchanged: bool) -> tuple[BulkStatement | None, Row]:
+    """Return the UPDATE of the columns that differ, and its parameters. None: no column differs.
+
+    Writing only those columns spares indexes and keeps unknown columns.
+    """
+    old, new = row_from_record(before), row_from_record(after)
+    columns: list[int] = []
+    values: list[Any] = []
+    for column, value in enumerate(new):
+        if value != old[column]:
+            columns.append(column)
+            values.append(value)
+    if not columns:
+        return None, ()
+    if if_unchanged:
+        return _update_if_unchanged(tuple(columns)), (*values, *compared_values(old))
+    return _update(tuple(columns)), (*values, before.id)
+
+
 _ALL_COLUMNS = tuple(range(len(FIELDS)))
 
 
-@cache
-def _insert(columns: Columns) -> BulkStatement:
-    """Return the INSERT of these columns; the others are NULL."""
-    names = ", ".join(FIELDS[n] for n in columns)
-    text = f"INSERT INTO onceward_records ({names}) VALUES {{}} ON CONFLICT (id) DO NOTHING"  # noqa: S608 (names of fields)
-    return BulkStatement(text.format(f"({', '.join('?' * len(columns))})"), text, len(columns))
+_INSERT_MANY = f"INSERT INTO onceward_records ({COLUMNS}) VALUES {{}} ON CONFLICT (id) DO NOTHING"  # noqa: S608 (names of fields)
+_INSERT = BulkStatement(_INSERT_MANY.format(f"({', '.join('?' * len(FIELDS))})"), _INSERT_MANY, len(FIELDS))
 
 
 @cache

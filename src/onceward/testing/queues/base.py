@@ -7,7 +7,8 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from functools import update_wrapper
+from typing import Any, TypeVar
 
 from onceward.client.aio import AsyncOnce
 from onceward.errors import StoreUnavailable
@@ -22,6 +23,20 @@ TIMEOUT = 60.0
 
 FIRST_DELAY, LONGEST_DELAY = "50ms", "500ms"
 """Delays short enough for tests."""
+
+
+T = TypeVar("T")
+
+
+def on_event_loop(test: Callable[[T], Coroutine[Any, Any, None]]) -> Callable[[T], None]:
+    """Turn an async test method into one that runs on a new event loop."""
+
+    def run_test(self: T) -> None:
+        asyncio.run(test(self))
+
+    update_wrapper(run_test, test)
+    del run_test.__wrapped__  # type: ignore[attr-defined]  # pytest would take it for an async test
+    return run_test
 
 
 class UnreliableStore(MemoryStore):
