@@ -28,11 +28,13 @@ from onceward import AsyncOnce, Once, StoreUnavailable
 from onceward.observe import AuditEntry, Event
 from onceward.protocol.ports import Store
 from onceward.runtime.bridge import run
+from onceward.runtime.heartbeat import Heartbeat
 from onceward.stores import MemoryStore
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.redis import RedisStore
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.clock import FakeClock
+from tests.heartbeats import IdleHeartbeat, use_heartbeat
 from tests.moved_time import TOO_LONG, LoopThread, MovedLoop, MovedThreads, RealClock, in_thread
 from tests.servers.postgres import URL, schema_of
 from tests.servers.redis import shared
@@ -90,19 +92,19 @@ class BlockingClaim:
 
     def __init__(self, client: SyncClient, claim: Any) -> None:
         self._client = client
-        self._claim = claim
+        self.claim = claim
 
     def complete(self, value: Any = None) -> None:
-        self._client._wait(self._claim.complete(value))
+        self._client.wait(self.claim.complete(value))
 
     def complete_in(self, connection: Any, value: Any = None) -> None:
-        self._client._wait(self._claim.complete_in(connection, value))
+        self._client.wait(self.claim.complete_in(connection, value))
 
     def annotate(self, **note: str) -> None:
-        self._client._wait(self._claim.annotate(**note))
+        self._client.wait(self.claim.annotate(**note))
 
     def __getattr__(self, name: str) -> Any:  # token, attempt, key, note, state, check, derived_key: never awaited
-        return getattr(self._claim, name)
+        return getattr(self.claim, name)
 
 
 class GuardedFunction:
@@ -113,16 +115,16 @@ class GuardedFunction:
         self.fn = fn
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._client._wait(self.fn(*args, **kwargs))
+        return self._client.wait(self.fn(*args, **kwargs))
 
     def outcome(self, *args: Any, **kwargs: Any) -> Any:
-        return self._client._wait(self.fn.outcome(*args, **kwargs))
+        return self._client.wait(self.fn.outcome(*args, **kwargs))
 
     def read(self, *args: Any, **kwargs: Any) -> Any:
-        return self._client._wait(self.fn.read(*args, **kwargs))
+        return self._client.wait(self.fn.read(*args, **kwargs))
 
     def forget(self, *args: Any, **kwargs: Any) -> bool:
-        forgotten: bool = self._client._wait(self.fn.forget(*args, **kwargs))
+        forgotten: bool = self._client.wait(self.fn.forget(*args, **kwargs))
         return forgotten
 
     def __getattr__(self, name: str) -> Any:  # key, policy, operation: never awaited
@@ -139,10 +141,9 @@ class SyncClient:
         self.clock = backend.clock
         defaults = {"lease": LEASE, **defaults}
         self.once: Any = self._once_client(backend.open(), defaults)
+        kind = Heartbeat if isinstance(self.clock, RealClock) else IdleHeartbeat
+        use_heartbeat(self.once, kind, self.once.engine.runtime.monotonic)
         self.heartbeat = self.once.heartbeat
-        self.heartbeat._monotonic = self.once.engine.runtime.monotonic
-        if not isinstance(self.clock, RealClock):
-            self.heartbeat._run = self._sit
         self.events: list[Event] = []
         self.once.subscribe(self.events.append)
         self._others: list[SyncClient] = []
@@ -156,16 +157,20 @@ class SyncClient:
         once.engine.runtime = MovedThreads(self.clock)
         return once
 
-    def _wait(self, call: Any) -> Any:
+    def wait(self, call: Any) -> Any:
+        """Return the result of a call to the client."""
         return call
 
-    def _work(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+    def work(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """Return this plain function in the form that the client expects."""
         return fn
 
-    def _enter(self, block: Any, context: contextvars.Context) -> Any:
+    def enter(self, block: Any, context: contextvars.Context) -> Any:
+        """Enter a `with` block of the client, in this context."""
         return context.run(block.__enter__)
 
-    def _leave(self, block: Any, context: contextvars.Context, error: BaseException | None) -> None:
+    def leave(self, block: Any, context: contextvars.Context, error: BaseException | None) -> None:
+        """Leave it, with this error if its body raised one."""
         context.run(block.__exit__, type(error) if error else None, error, None)
 
     def drive(self, call: Coroutine[Any, Any, Any]) -> Any:
@@ -178,14 +183,6 @@ class SyncClient:
     def _stop(self) -> None:
         """Clean up after the client was closed."""
 
-    def _sit(self) -> None:
-        """Run the heartbeat thread in fake time: it renews nothing by itself, or it would race against the test."""
-        heartbeat = self.heartbeat
-        while not heartbeat._closing:
-            heartbeat._wakeup.wait(60)
-        if heartbeat._own_store is not None and heartbeat._own_store is not heartbeat._store:
-            run(heartbeat._own_store.close())
-
     # ── the verbs ──
 
     @overload
@@ -195,56 +192,56 @@ class SyncClient:
     def __call__(self, fn: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
         """Decorate a plain function with `@client` or `@client(key=…)`, like `@once`."""
         if fn is None:
-            return lambda fn: GuardedFunction(self, self.once(**settings)(self._work(fn)))
-        return GuardedFunction(self, self.once(self._work(fn)))
+            return lambda fn: GuardedFunction(self, self.once(**settings)(self.work(fn)))
+        return GuardedFunction(self, self.once(self.work(fn)))
 
     def run(self, key: Any, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return self._wait(self.once.run(key, self._work(fn), *args, **kwargs))
+        return self.wait(self.once.run(key, self.work(fn), *args, **kwargs))
 
     def outcome(self, key: Any, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return self._wait(self.once.outcome(key, self._work(fn), *args, **kwargs))
+        return self.wait(self.once.outcome(key, self.work(fn), *args, **kwargs))
 
     def map(self, fn: Any, items: Any, **settings: Any) -> list[Any]:
-        work = fn.fn if isinstance(fn, GuardedFunction) else self._work(fn)
-        outcomes: list[Any] = self._wait(self.once.map(work, items, **settings))
+        work = fn.fn if isinstance(fn, GuardedFunction) else self.work(fn)
+        outcomes: list[Any] = self.wait(self.once.map(work, items, **settings))
         return outcomes
 
     def read(self, key: Any, **details: Any) -> Any:
-        return self._wait(self.once.read(key, **details))
+        return self.wait(self.once.read(key, **details))
 
     def forget(self, key: Any, **details: Any) -> bool:
-        forgotten: bool = self._wait(self.once.forget(key, **details))
+        forgotten: bool = self.wait(self.once.forget(key, **details))
         return forgotten
 
     def resolve(self, key: Any, finding: Any, **details: Any) -> None:
-        self._wait(self.once.resolve(key, finding, **details))
+        self.wait(self.once.resolve(key, finding, **details))
 
     def purge(self, limit: int = 10_000, **details: Any) -> int:
-        purged: int = self._wait(self.once.purge(limit, **details))
+        purged: int = self.wait(self.once.purge(limit, **details))
         return purged
 
     def audit(self, *key: Any, **details: Any) -> list[AuditEntry]:
-        entries: list[AuditEntry] = self._wait(self.once.audit(*key, **details))
+        entries: list[AuditEntry] = self.wait(self.once.audit(*key, **details))
         return entries
 
     @contextlib.contextmanager
     def claim(self, key: Any, **settings: Any) -> Iterator[BlockingClaim]:
         block = self.once.claim(key, **settings)
         context = contextvars.copy_context()
-        claim = self._enter(block, context)
+        claim = self.enter(block, context)
         with _variables_of(context):
             try:
                 yield BlockingClaim(self, claim)
             except BaseException as error:
-                self._leave(block, context, error)
+                self.leave(block, context, error)
                 raise
-            self._leave(block, context, None)
+            self.leave(block, context, None)
 
     def silent_owner(self, key: Any, **settings: Any) -> BlockingClaim:
         """Claim as an owner elsewhere that stops responding, as after a crash. It may come back late."""
         block = self.once.claim(key, **settings)
         self._blocks.append(block)  # a block without references abandons its claim
-        return BlockingClaim(self, self._enter(block, contextvars.Context()))
+        return BlockingClaim(self, self.enter(block, contextvars.Context()))
 
     # ── set up the scene ──
 
@@ -260,7 +257,7 @@ class SyncClient:
 
     def leases(self) -> int:
         """Return how many leases the heartbeat is renewing."""
-        return len(self.heartbeat._holds)
+        return len(self.heartbeat.held())
 
     def start(self, call: Callable[..., Any], *args: Any) -> Future[Any]:
         """Call it in another thread."""
@@ -312,7 +309,7 @@ class SyncClient:
             self._closed = True
             for other in self._others:
                 other.close()
-            self._wait(self.once.close(timeout=0))
+            self.wait(self.once.close(timeout=0))
             self._stop()
 
 
@@ -327,10 +324,10 @@ class AsyncClient(SyncClient):
         once.engine.runtime = MovedLoop(self.clock)
         return once
 
-    def _wait(self, call: Any) -> Any:
+    def wait(self, call: Any) -> Any:
         return self._loop.wait(call)
 
-    def _work(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+    def work(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(fn)
         async def awaited(*args: Any, **kwargs: Any) -> Any:
             def call() -> tuple[Any, BaseException | None]:
@@ -346,10 +343,10 @@ class AsyncClient(SyncClient):
 
         return awaited
 
-    def _enter(self, block: Any, context: contextvars.Context) -> Any:
+    def enter(self, block: Any, context: contextvars.Context) -> Any:
         return self._loop.wait(block.__aenter__(), context)
 
-    def _leave(self, block: Any, context: contextvars.Context, error: BaseException | None) -> None:
+    def leave(self, block: Any, context: contextvars.Context, error: BaseException | None) -> None:
         self._loop.wait(block.__aexit__(type(error) if error else None, error, None), context)
 
     def drive(self, call: Coroutine[Any, Any, Any]) -> Any:

@@ -11,6 +11,7 @@ from google.cloud import firestore
 
 from onceward.protocol.ports import Clock
 from onceward.stores.firestore import FirestoreStore, Layout
+from onceward.stores.firestore.cache import FirestoreCache
 from tests.servers.firestore import shared
 
 PROJECT = "onceward-test"
@@ -43,6 +44,12 @@ def documents(folder: Path, *, clock: Clock | None = None) -> FirestoreStore:
     """Return the store of the document locks, in a collection named after this folder."""
     shared()
     return FirestoreStore(f"firestore://{PROJECT}/{named(folder)}", layout=LOCKS, clock=clock)
+
+
+def cache_of(store: Any) -> FirestoreCache:
+    """Return the cache of a store: its last answers, and its estimate of the server's time."""
+    found: FirestoreCache = store._cache
+    return found
 
 
 def named(folder: Path, what: str = "processed_documents") -> str:

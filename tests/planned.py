@@ -22,7 +22,7 @@ def start_at(clock: FakeClock, at: datetime) -> None:
 
 def freeze_time(client: SyncClient) -> None:
     """Let time move only with the test's clock, so that a runner wakes up exactly at a slot."""
-    client.once.engine.runtime.monotonic = client.heartbeat._monotonic = lambda: client.clock.elapsed / 1_000_000
+    client.once.engine.runtime.monotonic = client.heartbeat.monotonic = lambda: client.clock.elapsed / 1_000_000
 
 
 class ManualPool:
@@ -45,7 +45,7 @@ class Runner:
     def __init__(self, client: SyncClient, fn: Callable[..., Any], pattern: str, **choices: Any) -> None:
         self.client = client
         freeze_time(client)
-        self.planned: Any = client.once.schedule(pattern, **choices)(client._work(fn))
+        self.planned: Any = client.once.schedule(pattern, **choices)(client.work(fn))
         self.reports: list[Ran | Missed] = []
         self.pool = ManualPool()
         self.runner: ScheduleRunner = self.planned.runner(self.reports.append)

@@ -78,7 +78,7 @@ class Documents:
         self.once = once
         self._objects = objects
         self._warehouse = warehouse
-        self._models = models
+        self.models = models
         self._unprotected_list = unprotected_list
         warehouse.prepare(TABLE)
         retries: Any = {"final": FINAL, "max_attempts": attempts}
@@ -127,7 +127,7 @@ class Documents:
 
     def _extract(self, step: StepContext) -> Invoice:
         current_claim().annotate(gcs_source_path=step.input.source)
-        return extract(self._models, text_of(step.input.path), step.check)
+        return extract(self.models, text_of(step.input.path), step.check)
 
     def _upload(self, step: StepContext) -> str:
         invoice: Invoice = step.results["extract"]

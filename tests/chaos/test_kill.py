@@ -72,6 +72,14 @@ class Victim:
         self._process.kill()
         self._process.communicate(timeout=20)
 
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self.kill()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+
     def remaining_output(self) -> tuple[list[str], str]:
         out, err = self._process.communicate(timeout=30)
         return out.splitlines(), err
@@ -83,12 +91,7 @@ def started(*arguments: str) -> Iterator[Victim]:
     try:
         yield one
     finally:
-        if one._process.poll() is None:
-            one.kill()
-        for pipe in (one._process.stdin, one._process.stdout, one._process.stderr):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
+        one.close()
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ from onceward.schedules.slots import datetime_of, instant_of
 from onceward.stores.redis import RedisStore
 from onceward.stores.sqlite import SQLiteStore
 from tests.chaos import broken_schedules
+from tests.heartbeats import ThreadlessHeartbeat, use_heartbeat
 
 INSTANT = struct.Struct("<q")
 HOUR = 3600 * 1_000_000
@@ -150,7 +151,7 @@ def store(plan: Plan, folder: Path, clock: SharedClock) -> Store:
 def client(plan: Plan, folder: Path, clock: SharedClock, runtime: ThreadRuntime) -> Once:
     once = Once(store(plan, folder, clock))
     once.engine.runtime = runtime
-    once.heartbeat._start = lambda: None  # type: ignore[method-assign]  # no lease expires while its owner works
+    use_heartbeat(once, ThreadlessHeartbeat, runtime.monotonic)  # no lease expires while its owner works
     doomed = {instant_of(plan.since) + hour * HOUR for hour in plan.deaths}
     effects = os.open(folder / "effects", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 

@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 
 from onceward import Once
 from onceward.cli.program import load_commands, program
+from tests.heartbeats import stop_renewing
 
 load_commands()
 
@@ -46,7 +47,7 @@ def silent_claims(once: Once, leases: dict[str, str], lapse: float = 0.06) -> No
         contextvars.Context().run(silent.__enter__)
     once.heartbeat.close()  # so that the leases are no longer renewed
     time.sleep(lapse)
-    once.heartbeat._holds.clear()
+    stop_renewing(once.heartbeat)
 
 
 def line(result: Result) -> str:

@@ -17,6 +17,7 @@ from onceward.cli.retry_spans import declared_for
 from onceward.cli.settings import VARIABLES
 from onceward.stores.postgres.schema import LATEST
 from tests.cli.calls import as_json, call, line, silent_claims
+from tests.heartbeats import stop_renewing
 from tests.servers.postgres import Postgres
 
 STORE = "sqlite:///onceward.db"
@@ -148,7 +149,7 @@ def test_a_lock_that_was_never_released_needs_no_attention() -> None:
     with Once(STORE) as once:
         lock = once.try_lock("sync", lease="50ms")
         assert lock is not None
-        once.heartbeat._holds.clear()  # as if its process had been killed
+        stop_renewing(once.heartbeat)  # as if its process had been killed
         time.sleep(0.06)
         result = call("doctor")
         said = {one["name"]: (one["status"], one["detail"]) for one in json.loads(result.stdout)}

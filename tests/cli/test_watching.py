@@ -156,7 +156,7 @@ def test_the_command_that_old_pending_suggests_shows_hanging_workers_that_keep_r
     (folder / "onceward.toml").write_text("[rules]\nold_pending = 0\nold_pending_age = '5ms'\n")
     with Once(STORE) as once, once.claim("hangs", name="charge"):
         time.sleep(0.02)
-        for hold in tuple(once.heartbeat._holds.values()):
+        for hold in once.heartbeat.held():
             renewal = Renewal(hold.record.id, hold.record.token, hold.nonce, hold.lease)
             run(once.store.renew([renewal], timeout=5))
         [broken] = json.loads(call("check").stdout)["broken"]

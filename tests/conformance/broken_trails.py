@@ -51,7 +51,7 @@ class SignsAtItsOwnTime(MemoryStore):
 
     async def forget(self, ids: Sequence[bytes], **how: Any) -> list[Answer]:
         answers = await super().forget(ids, **how)
-        self._trail._entries.extend([replace(self._trail._entries.pop(), at=1)] if how.get("signed") else [])
+        self._trail.entries.extend([replace(self._trail.entries.pop(), at=1)] if how.get("signed") else [])
         return answers
 
 
@@ -80,9 +80,9 @@ class NeverExpiresTheTrail(MemoryStore):
     """Purges records only."""
 
     async def purge(self, limit: int, **how: Any) -> int:
-        entries = list(self._trail._entries)
+        entries = list(self._trail.entries)
         gone = await super().purge(limit, **how)
-        self._trail._entries.clear()
+        self._trail.entries.clear()
         self._trail.add(entries)
         return gone
 
@@ -92,7 +92,7 @@ class PurgesTheTrailWithTheRecord(MemoryStore):
 
     async def purge(self, limit: int, **how: Any) -> int:
         gone = await super().purge(limit, **how)
-        self._trail._entries.clear()
+        self._trail.entries.clear()
         return gone
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from onceward.protocol.ports import Clock
 from onceward.stores.memory.store import MemoryStore
 from onceward.testing.conformance import StoreConformance
+from tests.raw_memory import overwrite, records_of
 
 
 class InMemory(StoreConformance):
@@ -29,12 +30,11 @@ class InMemory(StoreConformance):
         return store
 
     def raw(self, directory: Path, id: bytes) -> Mapping[str, object] | None:
-        record = self.stores[directory]._records.get(id)
+        record = records_of(self.stores[directory]).get(id)
         return None if record is None else asdict(record)
 
     def writes(self, directory: Path) -> int:
-        return hash(tuple(id(record) for record in self.stores[directory]._records.values()))
+        return hash(tuple(id(record) for record in records_of(self.stores[directory]).values()))
 
     def overwrite(self, directory: Path, id: bytes, **fields: Any) -> None:
-        records = self.stores[directory]._records
-        records[id] = replace(records[id], **fields)
+        overwrite(self.stores[directory], id, **fields)

@@ -14,6 +14,7 @@ from onceward.stores.postgres.statements import Statement, Statements, statement
 from onceward.stores.postgres.table import PostgresTable
 from onceward.testing.conformance import StoreConformance
 from tests.conformance.test_postgres import Hooks, InBatches
+from tests.raw_postgres import use_table
 
 WITHOUT = ""
 
@@ -192,7 +193,7 @@ class Broken(Hooks, StoreConformance):
     def open(self, directory: Path, clock: Clock) -> PostgresStore:
         store = super().open(directory, clock)
         kind = PostgresTable if self.wrong[0] == "claim_one" else InBatches
-        store._table = kind(self.with_bug(store._table.statements), store._table._salt)
+        use_table(store, kind, self.with_bug)
         return store
 
     def with_bug(self, sound: Statements) -> Statements:

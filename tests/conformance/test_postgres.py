@@ -16,6 +16,7 @@ from onceward.testing.conformance import StoreConformance, StoreFactory
 from onceward.testing.conformance.fencing import FencingChecks
 from onceward.testing.conformance.replies import ReplyChecks
 from tests.conformance.sql_rows import filled
+from tests.raw_postgres import use_table
 from tests.servers import pgbouncer, postgres
 from tests.servers.postgres import execute, past_the_store, schema_of
 
@@ -38,7 +39,7 @@ class Hooks(StoreFactory):
     def open(self, directory: Path, clock: Clock) -> PostgresStore:
         theirs = clock if isinstance(clock, FakeClock) else None  # else the server's own clock
         store = PostgresStore(os.environ[self.url], schema=schema_of(directory), migrate=True, clock=theirs)
-        store._table = self.table(store._table.statements, store._table._salt)
+        use_table(store, self.table)
         return store
 
     def raw(self, directory: Path, id: bytes) -> Mapping[str, object] | None:

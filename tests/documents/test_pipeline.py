@@ -153,12 +153,12 @@ async def test_a_document_that_another_program_has_claimed_is_left_alone_until_t
 def test_a_document_that_failed_is_tried_again_unless_that_is_hopeless(tmp_path: Path, once: Once) -> None:
     with start_worker(tmp_path, once, attempts=2) as worker:
         path = worker.arrived()
-        away = worker.documents._models
-        worker.documents._models = _Away()  # type: ignore[assignment]  # the API cannot be reached
+        away = worker.documents.models
+        worker.documents.models = _Away()  # type: ignore[assignment]  # the API cannot be reached
         assert worker.documents.process(path).kind == "failed"
         record = worker.record()
         assert (record["status"], record["error_message"]) == ("FAILED", "ConnectionRefusedError: not listening")
-        worker.documents._models = away
+        worker.documents.models = away
         assert worker.documents.process(path).executed
         assert worker.record()["created_at"] == record["created_at"]
         unreadable = invoice(id="")
@@ -172,14 +172,14 @@ def test_a_document_that_failed_is_tried_again_unless_that_is_hopeless(tmp_path:
 @pytest.mark.mission("A6")
 def test_a_passing_trouble_of_the_api_is_waited_for(tmp_path: Path, once: Once) -> None:
     with start_worker(tmp_path, once) as worker:
-        here = worker.documents._models
+        here = worker.documents.models
 
         class AwayOnce(_Away):
             def ask(self, *_: object) -> str:
-                worker.documents._models = here
+                worker.documents.models = here
                 return super().ask()
 
-        worker.documents._models = AwayOnce()  # type: ignore[assignment]  # as above
+        worker.documents.models = AwayOnce()  # type: ignore[assignment]  # as above
         assert worker.deliver().executed
 
 

@@ -31,13 +31,13 @@ class BlockingEndpoint:
 
     def on(self, *args: Any, **kwargs: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def decorate(fn: Callable[..., Any]) -> Callable[..., Any]:
-            self.endpoint.on(*args, **kwargs)(self.client._work(fn))
+            self.endpoint.on(*args, **kwargs)(self.client.work(fn))
             return fn
 
         return decorate
 
     def send(self, request: InboundRequest) -> Response:
-        answer: Response = self.client._wait(self.endpoint.respond(request))
+        answer: Response = self.client.wait(self.endpoint.respond(request))
         return answer
 
     def post(self, request: InboundRequest) -> tuple[int, Any]:
@@ -58,7 +58,7 @@ def cloudevents_of(client: SyncClient, name: str = "orders", *, check: Any = Non
 
 def webhook_of(client: SyncClient, scheme: Any, handler: Callable[..., Any], **details: Any) -> BlockingEndpoint:
     kind = Webhook if client.mode == "blocking" else AsyncWebhook
-    return BlockingEndpoint(client, kind(client.once, scheme, client._work(handler), **details))
+    return BlockingEndpoint(client, kind(client.once, scheme, client.work(handler), **details))
 
 
 def push(payload: Any, id: str = "m1", *, headers: dict[str, str] | None = None, **message: Any) -> InboundRequest:

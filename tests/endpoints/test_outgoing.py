@@ -374,7 +374,7 @@ class Shop:
             if trouble is not None:
                 raise trouble
 
-        return self.client._work(act)
+        return self.client.work(act)
 
     def order(self, client: SyncClient | None = None) -> Any:
         steps = (
@@ -390,7 +390,7 @@ class Shop:
 def test_a_step_that_is_done_again_posts_under_the_key_that_it_had(client: SyncClient, remote: Remote) -> None:
     shop = Shop(client, remote)
     shop.trouble["charge"] = [RuntimeError("behind the charge")]
-    client._wait(shop.order()(number=1))
+    client.wait(shop.order()(number=1))
     assert len(remote.keys) == 3
     assert shop.charged() == ["charge", "ship"], "charged once"
 
@@ -401,9 +401,9 @@ def test_another_worker_resumes_and_its_first_post_is_not_taken_for_an_earlier_s
     shop = Shop(client, remote)
     shop.trouble["ship"] = [KeyboardInterrupt()]
     with pytest.raises(KeyboardInterrupt):
-        client._wait(shop.order()(number=1))
+        client.wait(shop.order()(number=1))
     other = client.another()
-    other._wait(shop.order(other)(number=1))
+    other.wait(shop.order(other)(number=1))
     assert shop.charged() == ["charge", "ship"], "each once, under its own key"
 
 
@@ -414,10 +414,10 @@ def test_an_undo_posts_under_a_key_of_its_own_and_a_saga_that_begins_anew_charge
     order = shop.order()
     shop.trouble["ship"] = [ValueError("no such address")]
     with pytest.raises(ValueError, match="no such address"):
-        client._wait(order(number=1))
+        client.wait(order(number=1))
     assert shop.charged() == ["charge", "ship", "undo charge"]
-    client._wait(order.retry(number=1))
-    client._wait(order(number=1))
+    client.wait(order.retry(number=1))
+    client.wait(order(number=1))
     assert shop.charged() == ["charge", "ship", "undo charge", "charge", "ship"]
 
 
@@ -426,8 +426,8 @@ def test_a_named_request_belongs_to_its_step_of_the_saga(client: SyncClient, rem
         with http_client(remote) as http, step("pay"):
             http.post(URL)
 
-    steps = [Step(name, client._work(act), kind="retriable") for name in ("deposit", "rest")]
-    client._wait(client.once.saga("order", *steps, key="order:{number}")(number=1))
+    steps = [Step(name, client.work(act), kind="retriable") for name in ("deposit", "rest")]
+    client.wait(client.once.saga("order", *steps, key="order:{number}")(number=1))
     assert len(set(remote.keys)) == 2
 
 

@@ -37,7 +37,7 @@ def test_the_answers_with_both_tiers_of_dedupe(client: SyncClient) -> None:
             message.payload["status"],
             event_id=message.payload["producedAt"],
         )
-        outcome: Outcome[Any] = client._wait(call)
+        outcome: Outcome[Any] = client.wait(call)
         return outcome
 
     def post_event(request: Any) -> tuple[int, bool, str]:
@@ -50,7 +50,7 @@ def test_the_answers_with_both_tiers_of_dedupe(client: SyncClient) -> None:
     assert post_event(beat(4, "m4")) == (200, False, "duplicate_message_noop")
     assert post_event(beat(5, "m6")) == (200, False, "duplicate_event_noop")
     assert post_event(beat(5, "m5", status="down")) == (200, False, "mismatch")
-    assert client._wait(services.get("billing")) == "ok"
+    assert client.wait(services.get("billing")) == "ok"
     assert (client.once.counts["applied"], client.once.counts["stale"], client.once.counts["skipped"]) == (1, 1, 3)
 
 
@@ -63,7 +63,7 @@ def test_an_event_that_can_never_be_applied_is_recorded_and_one_of_the_future_is
 
     @endpoint.on({"service", "status"}, claim=False)
     def heartbeat(message: PushMessage[Any]) -> Outcome[Any]:
-        outcome: Outcome[Any] = client._wait(services.apply("billing", place(message), message.payload["status"]))
+        outcome: Outcome[Any] = client.wait(services.apply("billing", place(message), message.payload["status"]))
         return outcome
 
     bad = push({**BEAT, "producedAt": "yesterday"}, "m1")
@@ -88,7 +88,7 @@ def test_a_handler_without_a_claim_fails_and_then_succeeds(client: SyncClient) -
         tries.append(1)
         if len(tries) == 1:
             raise ConnectionError("not now")
-        return client._wait(services.apply("billing", place(message), "ok")) if len(tries) == 2 else "no outcome"
+        return client.wait(services.apply("billing", place(message), "ok")) if len(tries) == 2 else "no outcome"
 
     assert [endpoint.send(beat(5, "m5")).status for _ in range(2)] == [500, 200]
     assert [(event.key, event.error) for event in client.events_named("failed")] == [("m5", "ConnectionError")]

@@ -67,7 +67,7 @@ async def given_back(middleware: IdempotencyMiddleware) -> None:
     """Check that its lease is not renewed. The task of the application, if not cancelled, had time to run."""
     for _ in range(5):
         await asyncio.sleep(0)
-    assert middleware.config.engine.heartbeat._holds == {}  # type: ignore[attr-defined]  # only `Heartbeat` has them
+    assert middleware.config.engine.heartbeat.held() == []  # type: ignore[attr-defined]  # only `Heartbeat` has them
 
 
 @pytest.mark.fault("F28")

@@ -283,7 +283,7 @@ async def test_a_request_that_is_cancelled_while_it_waits_leaves_no_claim_behind
             await second
         go.set()
         assert (await first).body == b"1"
-        assert middleware.config.engine.heartbeat._holds == {}  # type: ignore[attr-defined]  # only `Heartbeat` has them
+        assert middleware.config.engine.heartbeat.held() == []  # type: ignore[attr-defined]  # only `Heartbeat` has them
 
 
 @pytest.mark.fault("F28")

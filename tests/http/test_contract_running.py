@@ -74,7 +74,7 @@ def test_the_work_holds_a_claim_with_a_lease_that_is_kept_alive(site: Site) -> N
     def looks(asked: Asked) -> Answer:
         claim = current_claim() if isinstance(site, WsgiSite) else current_async_claim()
         claim.check()
-        held.append((claim.key, claim.derived_key("charge"), len(site.once.heartbeat._holds)))
+        held.append((claim.key, claim.derived_key("charge"), len(site.once.heartbeat.held())))
         return (500 if len(held) == 1 else 200), [], b""
 
     site.handler = looks
@@ -82,7 +82,7 @@ def test_the_work_holds_a_claim_with_a_lease_that_is_kept_alive(site: Site) -> N
     site.ask()
     assert [(key, holds) for key, _, holds in held] == [("k1", 1), ("k1", 1)]
     assert held[0][1] == held[1][1], "a remote call has the same key on every attempt"
-    assert site.once.heartbeat._holds == {}
+    assert site.once.heartbeat.held() == []
 
 
 def test_work_that_takes_longer_than_its_lease_keeps_its_key(make_site: MakeSite) -> None:

@@ -137,8 +137,8 @@ def test_a_server_that_waits_for_a_stalled_client_lets_the_key_go_and_may_still_
     middleware = guarded(app, once, stall_timeout="50ms")
     answer = iter(middleware(environ_of(), Server().start))
     assert next(answer) == b"a"
-    assert once.heartbeat._holds
-    until(lambda: not once.heartbeat._holds)
+    assert once.heartbeat.held()
+    until(lambda: not once.heartbeat.held())
     assert [*answer] == [b"b", b"c", b"d"], "no other request came meanwhile, so its record counts"
     answer.close()  # type: ignore[attr-defined]  # as every server does
     server = Server()

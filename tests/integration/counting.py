@@ -15,7 +15,7 @@ def counted(client: SyncClient) -> dict[str, int]:
 
 
 def sums(client: SyncClient) -> dict[str, int]:
-    tally: CounterTotals = client._wait(client.once.stats())
+    tally: CounterTotals = client.wait(client.once.stats())
     names = {name for counts in tally.hours.values() for cell in counts.values() for name in cell}
     return {name: tally.total(name) for name in sorted(names)}
 

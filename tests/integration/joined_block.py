@@ -28,23 +28,23 @@ class Block:
         self._tx = tx
 
     def run(self, key: Any, fn: Callable[..., Any], *args: Any) -> Any:
-        return self._client._wait(self._tx.run(key, self._client._work(fn), *args))
+        return self._client.wait(self._tx.run(key, self._client.work(fn), *args))
 
     def outcome(self, key: Any, fn: Callable[..., Any], *args: Any) -> Any:
-        return self._client._wait(self._tx.outcome(key, self._client._work(fn), *args))
+        return self._client.wait(self._tx.outcome(key, self._client.work(fn), *args))
 
 
 @contextlib.contextmanager
 def within(client: SyncClient, connection: sqlite3.Connection) -> Iterator[Block]:
     block = client.once.within(connection)
     context = contextvars.copy_context()
-    tx = client._enter(block, context)
+    tx = client.enter(block, context)
     try:
         yield Block(client, tx)
     except BaseException as error:
-        client._leave(block, context, error)
+        client.leave(block, context, error)
         raise
-    client._leave(block, context, None)
+    client.leave(block, context, None)
 
 
 def users_connection(client: SyncClient) -> sqlite3.Connection:

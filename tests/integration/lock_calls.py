@@ -17,13 +17,13 @@ class BlockingLock:
 
     def __init__(self, client: SyncClient, lock: Any) -> None:
         self._client = client
-        self._lock = lock
+        self.lock = lock
 
     def release(self) -> None:
-        self._client._wait(self._lock.release())
+        self._client.wait(self.lock.release())
 
     def __getattr__(self, name: str) -> Any:  # token, taken_over, held, name, check: never awaited
-        return getattr(self._lock, name)
+        return getattr(self.lock, name)
 
 
 def acquire(client: SyncClient, name: Any = "sync", **settings: Any) -> BlockingLock:
@@ -31,11 +31,11 @@ def acquire(client: SyncClient, name: Any = "sync", **settings: Any) -> Blocking
     lock = client.once.lock(name, **settings)
     if client.mode == "blocking":
         return BlockingLock(client, contextvars.Context().run(lock.acquire))
-    return BlockingLock(client, client._wait(lock.acquire()))
+    return BlockingLock(client, client.wait(lock.acquire()))
 
 
 def try_lock(client: SyncClient, name: Any = "sync", **settings: Any) -> BlockingLock | None:
-    lock = client._wait(client.once.try_lock(name, **settings))
+    lock = client.wait(client.once.try_lock(name, **settings))
     return None if lock is None else BlockingLock(client, lock)
 
 
@@ -44,15 +44,15 @@ def locked(client: SyncClient, name: Any = "sync", *, block: Any = None, **setti
     """Hold the lock for the duration of a `with` block."""
     block = block or client.once.lock(name, **settings)
     context = contextvars.copy_context()
-    lock = client._enter(block, context)
+    lock = client.enter(block, context)
     variables = [(variable, variable.set(value)) for variable, value in context.items()]
     try:
         yield BlockingLock(client, lock)
     except BaseException as error:
-        client._leave(block, context, error)
+        client.leave(block, context, error)
         raise
     else:
-        client._leave(block, context, None)
+        client.leave(block, context, None)
     finally:
         for variable, token in variables:
             variable.reset(token)

@@ -11,7 +11,6 @@ import pytest
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.postgres import PostgresStore
-from onceward.stores.postgres.connection import PostgresConnection
 from tests.servers.postgres import URL, Postgres
 from tests.servers.proxy import Proxy
 
@@ -33,11 +32,6 @@ def store(schema: str) -> Iterator[PostgresStore]:
 def proxy(postgres: Postgres) -> Iterator[Proxy]:
     with Proxy("127.0.0.1", postgres.port) as proxy:
         yield proxy
-
-
-def connections_of(store: PostgresStore) -> tuple[PostgresConnection, ...]:
-    """Return the idle connections of the store."""
-    return tuple(store._pool._idle)
 
 
 def claim(store: PostgresStore, request: Any, timeout: float = 5.0) -> Any:

@@ -37,19 +37,19 @@ class Saga:
         self.saga = saga
 
     def __call__(self, **given: Any) -> Any:
-        return self._client._wait(self.saga(**given))
+        return self._client.wait(self.saga(**given))
 
     def outcome(self, **given: Any) -> Any:
-        return self._client._wait(self.saga.outcome(**given))
+        return self._client.wait(self.saga.outcome(**given))
 
     def read(self, **given: Any) -> Any:
-        return self._client._wait(self.saga.read(**given))
+        return self._client.wait(self.saga.read(**given))
 
     def resolve(self, finding: Any, **given: Any) -> None:
-        self._client._wait(self.saga.resolve(finding, **given))
+        self._client.wait(self.saga.resolve(finding, **given))
 
     def retry(self, **given: Any) -> None:
-        self._client._wait(self.saga.retry(**given))
+        self._client.wait(self.saga.retry(**given))
 
 
 class Shop:
@@ -70,7 +70,7 @@ class Shop:
                 raise waiting.pop(0)
             return value
 
-        return self.client._work(act)
+        return self.client.work(act)
 
     def step(self, name: str, value: Any = None, **choices: Any) -> Step:
         choices.setdefault("retry_delay", 0)

@@ -13,7 +13,6 @@ import resource
 import signal
 import sqlite3
 import sys
-import threading
 import time
 from collections.abc import Callable
 from hashlib import sha256
@@ -28,6 +27,7 @@ from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite import connection as link
+from tests.raw_sqlite import busy, write_on
 
 LEASE = 60_000_000
 
@@ -108,7 +108,7 @@ def die_in_a_write(path: str) -> None:
         cursor.execute("UPDATE onceward_records SET state = NULL")
         os.kill(os.getpid(), signal.SIGKILL)
 
-    store._connection.run(time.monotonic() + 5, lambda cursor: store._connection.write(cursor, killed))
+    write_on(store, killed)
 
 
 def late_owner(path: str, lease: str) -> None:
@@ -198,19 +198,8 @@ def fork_during_a_call(path: str) -> None:
     """Another thread is inside the store when the process forks."""
     link.FORK_TIMEOUT = 0.05
     store = opened(path)
-    inside, leave = threading.Event(), threading.Event()
-
-    def hold(_cursor: sqlite3.Cursor) -> None:
-        inside.set()
-        leave.wait(5)
-
-    thread = threading.Thread(target=store._connection.run, args=(time.monotonic() + 5, hold))
-    thread.start()
-    inside.wait(5)
-    result = in_a_child(lambda: claim(store, "child") is not None)
-    child = result()
-    leave.set()
-    thread.join()
+    with busy(store):
+        child = in_a_child(lambda: claim(store, "child") is not None)()
     say(child=child, parent=claim(store, "parent") is not None, same=claim(store, "child") is None)
     run(store.close())
 
@@ -242,7 +231,7 @@ def fork_with_memory(_path: str) -> None:
 def unpickled(path: str, pickled: str) -> None:
     store: SQLiteStore = pickle.loads(bytes.fromhex(pickled))
     run(store.open(ThreadRuntime()))
-    say(same=store._path == path, taken=claim(store, "a") is None, free=claim(store, "b") is not None)
+    say(same=store.name == SQLiteStore(path).name, taken=claim(store, "a") is None, free=claim(store, "b") is not None)
     run(store.close())
 
 

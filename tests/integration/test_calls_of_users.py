@@ -26,7 +26,7 @@ def test_a_retry_delay_that_makes_no_sense_hides_no_failure(client: SyncClient, 
     entry = hasty.read("order 7")
     assert (entry.state, entry.record.retry_at) == (RecordState.FAILED, entry.record.updated_at)
     assert len(hasty.events_named("retry_delay_failed")) == 1
-    assert not hasty.heartbeat._holds
+    assert not hasty.heartbeat.held()
 
 
 def test_an_async_find_is_refused_where_nothing_can_await_it() -> None:
@@ -87,7 +87,7 @@ def test_a_completion_that_was_not_confirmed_is_not_overwritten_by_a_failure(cli
     with pytest.raises(OutcomeUnknown), hasty.claim("order 7") as claim, hasty.store_trouble("settle"):
         claim.complete("done")
     assert hasty.read("order 7").state is RecordState.PENDING
-    assert not hasty.heartbeat._holds
+    assert not hasty.heartbeat.held()
 
 
 @pytest.mark.fault("F51")

@@ -60,7 +60,7 @@ async def test_cancelled_twice_at_any_turn_leaves_no_key_locked(bulk: bool) -> N
             for one in (key, key + "b"):
                 entry = await once.read(one)
                 assert entry is None or entry.state is not RecordState.PENDING, key
-            assert not once.heartbeat._holds
+            assert not once.heartbeat.held()
     await once.close()
 
 

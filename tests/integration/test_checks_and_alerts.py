@@ -28,7 +28,7 @@ def plant(client: SyncClient, **numbers: int) -> None:
 
 
 def check(client: SyncClient, **how: Any) -> list[Broken]:
-    found: list[Broken] = client._wait(client.once.check(**how))
+    found: list[Broken] = client.wait(client.once.check(**how))
     return found
 
 
@@ -52,7 +52,7 @@ def opened(client: SyncClient) -> SyncClient:
 def test_records_that_are_pending_for_long_are_found_in_the_store(opened: SyncClient) -> None:
     for number in range(4):
         opened.silent_owner(f"k{number}")
-    assert opened._wait(opened.once.try_lock("leader")) is not None
+    assert opened.wait(opened.once.try_lock("leader")) is not None
     assert check(opened) == []
     opened.clock.advance("30m")
     assert check(opened) == [], "not longer than half an hour"
@@ -202,7 +202,7 @@ def test_the_alerts_themselves_break_no_rule(client: SyncClient) -> None:
     for _ in range(30):
         check(counting, alert=sender(counting, sent))
     assert counting.once.counters.write()
-    tally = counting._wait(counting.once.stats())
+    tally = counting.wait(counting.once.stats())
     assert tally.total("replayed", f"default/{ALERT}") == 29
     assert [one.rule for one in check(counting)] == ["claim_errors"]
 

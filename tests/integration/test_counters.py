@@ -37,7 +37,7 @@ def test_what_is_done_and_what_is_replayed_is_counted_by_scope(counting: SyncCli
     counting.run("b", work)
     counting.run("a", work)
     assert counted(counting) == {"executed": 2, "replayed": 1}
-    tally: CounterTotals = counting._wait(counting.once.stats())
+    tally: CounterTotals = counting.wait(counting.once.stats())
     assert tally.scopes == ["shop/shared"]
     assert tally.latest == counting.clock.now() // HOUR
 
@@ -49,7 +49,7 @@ def test_failures_and_their_replays_parked_work_and_other_payloads_are_counted(c
         counting.run("ok", work, counting.run("ok", work, 1) + 1)
     parking = counting.once.using(after_crash="park")
     with pytest.raises(ConnectionError):
-        counting._wait(parking.run("parking", counting._work(break_down)))
+        counting.wait(parking.run("parking", counting.work(break_down)))
     assert counted(counting) == {"executed": 1, "failed": 1, "mismatch": 1, "parked": 1}
 
 
@@ -63,8 +63,8 @@ def test_work_of_another_worker_is_not_a_claim_error_unless_the_wait_times_out(c
         pass
     assert counted(counting) == {"claim_errors": 1, "running": 2}
     other = counting.another(app="shop")
-    assert other._wait(other.once.try_lock("turn")) is not None
-    assert counting._wait(counting.once.try_lock("turn")) is None, "try_lock does not wait"
+    assert other.wait(other.once.try_lock("turn")) is not None
+    assert counting.wait(counting.once.try_lock("turn")) is None, "try_lock does not wait"
     with pytest.raises(StillRunning), counting.claim("held", on_running="wait", wait=0):
         pass
     assert counted(counting)["claim_errors"] == 1
@@ -98,7 +98,7 @@ def test_a_store_that_does_not_answer_is_a_claim_error_and_work_that_runs_anyway
             counting.run("a", work)
         with pytest.raises(StoreUnavailable), counting.claim("b"):
             pass
-        counting._wait(bold.run("c", counting._work(work)))
+        counting.wait(bold.run("c", counting.work(work)))
     assert counted(counting) == {"claim_errors": 3, "unprotected": 1}
     [one, two, three] = counting.events_named("claim_failed")
     assert [one.key, two.key, three.key] == ["a", "b", "c"]
@@ -127,7 +127,7 @@ def test_events_of_states_are_counted_as_applied_stale_and_replayed(counting: Sy
 
     def apply(minute: int, message: str) -> None:
         order = Ordering(f"2020-01-01T00:{minute:02}:00Z", message_id=message)
-        counting._wait(trucks.apply("truck 7", order, minute))
+        counting.wait(trucks.apply("truck 7", order, minute))
 
     apply(5, "m1")
     apply(6, "m2")
@@ -155,7 +155,7 @@ def test_an_event_of_a_state_that_gets_no_answer_is_a_claim_error(counting: Sync
     order = Ordering("2020-01-01T00:00:00Z", message_id="m1")
     for verb in ("open", "apply_events"):
         with counting.store_trouble(verb), pytest.raises(StoreUnavailable):
-            counting._wait(trucks.apply("truck 7", order, 1))
+            counting.wait(trucks.apply("truck 7", order, 1))
     assert counted(counting) == {"claim_errors": 2}
     [one, two] = counting.events_named("claim_failed")
     assert (one.scope, one.reason, two.error) == ("shop/trucks", "no answer", "StoreUnavailable")

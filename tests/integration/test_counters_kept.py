@@ -94,9 +94,9 @@ def test_each_hour_has_its_own_counters(counting: SyncClient) -> None:
     counting.run("b", work)
     counting.run("c", work)
     counted(counting)
-    tally: CounterTotals = counting._wait(counting.once.stats("5h"))
+    tally: CounterTotals = counting.wait(counting.once.stats("5h"))
     assert tally.series(["executed"]) == [0, 0, 0, 1, 2]
-    assert counting._wait(counting.once.stats("1h")).total("executed") == 2
+    assert counting.wait(counting.once.stats("1h")).total("executed") == 2
 
 
 def test_stats_round_up_to_the_current_hour_and_stop_at_the_retention(
@@ -105,8 +105,8 @@ def test_stats_round_up_to_the_current_hour_and_stop_at_the_retention(
     counting.run("a", work)
     assert counted(counting) == {"executed": 1}
     for since in ("30m", "0s"):
-        assert counting._wait(counting.once.stats(since)).series(["executed"]) == [1]
-    kept: CounterTotals = counting._wait(counting.once.stats("365d"))
+        assert counting.wait(counting.once.stats(since)).series(["executed"]) == [1]
+    kept: CounterTotals = counting.wait(counting.once.stats("365d"))
     assert kept.total("executed") == 1
     assert kept.latest - kept.since == COUNTS_RETENTION // HOUR
 
@@ -119,7 +119,7 @@ def test_a_store_that_was_down_over_the_hour_gets_both_hours_later(counting: Syn
         counting.run("b", work)
         assert not counting.once.counters.write()
     assert counted(counting) == {"executed": 2}
-    assert counting._wait(counting.once.stats("2h")).series(["executed"]) == [1, 1]
+    assert counting.wait(counting.once.stats("2h")).series(["executed"]) == [1, 1]
 
 
 def test_what_is_counted_after_a_clock_was_set_right_again_is_seen(counting: SyncClient) -> None:
@@ -129,7 +129,7 @@ def test_what_is_counted_after_a_clock_was_set_right_again_is_seen(counting: Syn
     counting.clock.set_back("24h")
     counting.run("b", work)
     assert counted(counting) == {"executed": 1}
-    assert counting._wait(counting.once.stats("2h")).series(["executed"]) == [0, 1]
+    assert counting.wait(counting.once.stats("2h")).series(["executed"]) == [0, 1]
 
 
 def test_one_call_of_the_store_writes_everything(counting: SyncClient) -> None:
@@ -184,7 +184,7 @@ def test_old_counters_are_purged(counting: SyncClient, client: SyncClient) -> No
     client.clock.advance_microseconds(COUNTS_RETENTION + 2 * HOUR)
     client.purge()
     assert client.drive(client.once.store.expire_counts(10, timeout=5)) == 0, "they are gone already"
-    assert client._wait(client.once.stats("1000h")).hours == {}
+    assert client.wait(client.once.stats("1000h")).hours == {}
 
 
 def test_old_counters_are_purged_when_new_ones_are_written(tmp_path: Path, clock: Any) -> None:

@@ -44,7 +44,7 @@ def filled(client: SyncClient) -> SyncClient:
             pass
         of_tenant.forget("forgotten@example.com", name="mail", why=f"{tenant} asked for it")
         state = of_tenant.once.state("customer")
-        of_tenant._wait(state.apply("jane@example.com", datetime(2026, 1, 1, tzinfo=UTC), {"address": "jane"}))
+        of_tenant.wait(state.apply("jane@example.com", datetime(2026, 1, 1, tzinfo=UTC), {"address": "jane"}))
         counts = {f"default/mail@{tenant}": {"executed": 2}, "default/other": {"executed": 1}}
         row = CounterRow(tenant.encode(), client.clock.now() // HOUR, 1, counts)
         of_tenant.drive(of_tenant.once.store.save_counts([row], timeout=5))
@@ -70,7 +70,7 @@ def everything(client: SyncClient) -> str:
 
 
 def erase(client: SyncClient, **what: Any) -> Erased:
-    erased: Erased = client._wait(client.once.erase(**what))
+    erased: Erased = client.wait(client.once.erase(**what))
     return erased
 
 
@@ -97,7 +97,7 @@ def test_nothing_of_an_erased_tenant_is_left_and_nothing_of_another_is_lost(fill
     assert (latest.verb, latest.why, latest.detail, latest.count) == ("erase", "ticket 4711", "by tenant", 3)
     assert (latest.key, latest.scope, latest.id) == ("", "", b"")
     assert {one.verb for one in earlier} == {"forget"}, "who changed something stays"
-    totals = filled._wait(filled.once.stats())
+    totals = filled.wait(filled.once.stats())
     assert totals.total("executed", "default/mail") == 2
     assert totals.total("executed", "default/mail@umbrella") == 2
 

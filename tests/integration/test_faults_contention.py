@@ -17,6 +17,7 @@ from onceward.stores.sqlite import SQLiteStore
 from tests.clients import Backend, SyncClient
 from tests.faulty import FaultyNetwork, FaultyStore
 from tests.integration.faulty_clients import Effect, faulty, network
+from tests.raw_sqlite import connection_of
 
 __all__ = ["faulty", "network"]  # fixtures, listed here so that pytest finds them
 
@@ -93,7 +94,7 @@ def test_a_long_transaction_of_another_writer_makes_leases_overdue_but_not_lost(
 def test_two_hundred_threads_that_wait_for_one_key_all_get_the_one_result(
     kind: str, tmp_path: Path, network: FaultyNetwork, clock: Any
 ) -> None:
-    inner = Backend(kind, tmp_path, clock).open()
+    inner: Any = Backend(kind, tmp_path, clock).open()
     callers = 200
     with Once(FaultyStore(inner, network), wait="30s") as once:
         runs: list[int] = []
@@ -121,9 +122,9 @@ def test_two_hundred_threads_that_wait_for_one_key_all_get_the_one_result(
         assert sorted({getattr(answer, "kind", repr(answer)) for answer in answers}) == ["executed", "replayed"]
         assert [answer.value for answer in answers] == ["sent"] * callers
         assert network.calls["claim"] <= callers * 16, "waiters poll with growing pauses, not in a busy loop"
-        assert not getattr(inner, "_waiting", {}), "no waiter is left in the list of callers to wake"
+        assert inner.watched_keys() == 0, "no waiter is left in the list of callers to wake"
     if isinstance(inner, SQLiteStore):
-        assert not inner._connection.is_open, "opened by many threads concurrently, and still closed by one"
+        assert not connection_of(inner).is_open, "opened by many threads concurrently, and still closed by one"
 
 
 @pytest.mark.fault("F69")
@@ -131,7 +132,7 @@ def test_two_hundred_threads_that_wait_for_one_key_all_get_the_one_result(
 async def test_a_thousand_tasks_that_wait_for_one_key_all_get_the_one_result(
     kind: str, tmp_path: Path, network: FaultyNetwork, clock: Any
 ) -> None:
-    inner = Backend(kind, tmp_path, clock).open()
+    inner: Any = Backend(kind, tmp_path, clock).open()
     callers = 1000
     async with AsyncOnce(FaultyStore(inner, network), wait="60s") as once:
         runs: list[int] = []
@@ -146,9 +147,9 @@ async def test_a_thousand_tasks_that_wait_for_one_key_all_get_the_one_result(
         assert [outcome.value for outcome in outcomes] == ["sent"] * callers
         assert sum(outcome.executed for outcome in outcomes) == 1
         assert network.calls["claim"] <= callers * 16
-        assert not getattr(inner, "_waiting", {})
+        assert inner.watched_keys() == 0
     if isinstance(inner, SQLiteStore):
-        assert not inner._connection.is_open
+        assert not connection_of(inner).is_open
 
 
 @pytest.mark.fault("F69")

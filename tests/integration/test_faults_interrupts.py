@@ -34,7 +34,7 @@ def test_an_interrupt_is_settled_as_a_failure_that_may_be_repeated_and_raised_ag
         client.run("order 7", interrupted)
     entry = client.read("order 7")
     assert (entry.state, entry.record.final, entry.attempt) == (RecordState.FAILED, False, 1)
-    assert not client.heartbeat._holds
+    assert not client.heartbeat.held()
     client.clock.advance("1h")
     with pytest.raises(interrupt, match="stop"):
         client.run("order 7", interrupted)
@@ -169,7 +169,7 @@ def test_work_whose_loop_was_torn_down_is_not_kept_alive_forever(backend: Backen
 
     loop = asyncio.new_event_loop()
     loop.run_until_complete(begin())
-    assert len(once.heartbeat._holds) == 1
+    assert len(once.heartbeat.held()) == 1
     loop.call_exception_handler = lambda _context: None  # type: ignore[method-assign,assignment]
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")
@@ -177,7 +177,7 @@ def test_work_whose_loop_was_torn_down_is_not_kept_alive_forever(backend: Backen
         loop.close()
         del once.waiting  # type: ignore[attr-defined]
         gc.collect()
-    assert not once.heartbeat._holds
+    assert not once.heartbeat.held()
     once.heartbeat.close()
     once.engine.runtime.close()  # type: ignore[attr-defined]
 
@@ -195,10 +195,10 @@ def test_an_interrupt_while_completing_leaves_no_lease_that_is_renewed_forever()
     once = Once(Interrupting())
     with pytest.raises(KeyboardInterrupt):
         once.run("order 7", work)
-    assert not once.heartbeat._holds
+    assert not once.heartbeat.held()
     with pytest.raises(KeyboardInterrupt), once.claim("order 8"):
         pass
-    assert not once.heartbeat._holds
+    assert not once.heartbeat.held()
     assert once.run("order 7", work) == "done"
     once.close()
 
@@ -231,7 +231,7 @@ async def test_work_that_is_cancelled_is_settled_by_policy_and_the_cancellation_
         entry = await once.read("order 7")
         assert entry is not None
         assert (entry.state, entry.error.rstrip(": ")) == (state, "CancelledError")
-        assert not once.heartbeat._holds
+        assert not once.heartbeat.held()
 
 
 @pytest.mark.fault("F28")
@@ -294,7 +294,7 @@ async def test_a_cancellation_while_completing_waits_for_the_result_to_be_record
         await cancel_and_let_go(slow, once.run("order 7", counted), times)
         assert await once.run("order 7", counted) == "done"
         assert calls == [1]
-        assert not once.heartbeat._holds
+        assert not once.heartbeat.held()
 
 
 @pytest.mark.fault("F28")
@@ -340,7 +340,7 @@ async def test_a_cancellation_while_completing_is_not_swallowed_by_a_store_that_
             return "done"
 
         await cancel_and_let_go(slow, once.run("order 7", quick))
-        assert not once.heartbeat._holds, "it must not be renewed: its outcome is unknown, so its lease must expire"
+        assert not once.heartbeat.held(), "it must not be renewed: its outcome is unknown, so its lease must expire"
         assert event_names[-1] == "unknown"
 
 

@@ -16,6 +16,7 @@ from onceward.protocol.ports import Store
 from onceward.testing.clock import FakeClock
 from tests.clients import SyncClient
 from tests.faulty import FaultyNetwork, FaultyStore
+from tests.heartbeats import stop_renewing
 from tests.integration.faulty_clients import network, store
 from tests.integration.processes import elsewhere
 
@@ -69,7 +70,7 @@ async def lose(once: AsyncOnce, clock: FakeClock, store: Store, key: Any) -> Non
 
 
 def tick_late(once: AsyncOnce) -> None:
-    once.heartbeat._monotonic = lambda: time.monotonic() + 660
+    once.heartbeat.monotonic = lambda: time.monotonic() + 660
     once.heartbeat.tick()
 
 
@@ -146,7 +147,7 @@ async def test_a_cancellation_of_the_users_own_is_not_swallowed_with_the_one_for
         key = once.key("order 7")
         await asyncio.create_task(other.claim(key).__aenter__(), context=contextvars.Context())
         heartbeat = asyncio.get_running_loop().run_in_executor(None, tick_late, once)
-        while once.heartbeat._holds:
+        while once.heartbeat.held():
             time.sleep(0.001)  # noqa: ASYNC251 (the loop must not run yet: both cancellations arrive together)
         task.cancel()
         await heartbeat
@@ -169,14 +170,14 @@ async def test_a_task_that_lost_its_lease_after_its_work_was_done_is_not_cancell
             worker = threading.Thread(target=elsewhere, args=(lambda: takes_over(key),))
             worker.start()
             worker.join(10)  # the loop is blocked: the cancellation is scheduled, but cannot be delivered yet
-            assert not once.heartbeat._holds
+            assert not once.heartbeat.held()
             return "late"
 
         def takes_over(key: Any) -> None:
             with Once(store.clone()) as other:
                 other.claim(key).__enter__()
                 tick_late(once)
-                other.heartbeat._holds.clear()
+                stop_renewing(other.heartbeat)
 
         outcome = await once.outcome("order 7", blocking)
         assert isinstance(outcome, Unknown)

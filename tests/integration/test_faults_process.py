@@ -16,6 +16,7 @@ from onceward import AsyncOnce, Once
 from onceward.errors import ClaimError, ConfigurationError, StillRunning, Stopping
 from onceward.stores.sqlite import SQLiteStore
 from tests.clients import Backend, SyncClient
+from tests.heartbeats import heartbeat_threads
 from tests.integration.processes import work
 
 # ── F33: a blocked event loop ──
@@ -115,6 +116,7 @@ def test_a_caller_that_waits_for_another_worker_stops_waiting(client: SyncClient
 
 @pytest.mark.fault("F37")
 def test_closing_waits_for_running_work_and_then_joins_the_heartbeat(backend: Backend) -> None:
+    before = heartbeat_threads()
     once = Once(backend.open(), lease="300ms")
     begun = threading.Event()
     kinds: list[str] = []
@@ -127,9 +129,8 @@ def test_closing_waits_for_running_work_and_then_joins_the_heartbeat(backend: Ba
     thread = threading.Thread(target=lambda: kinds.append(once.outcome("order 7", slow).kind))
     thread.start()
     assert begun.wait(5)
-    heartbeat = once.heartbeat._thread
+    [heartbeat] = heartbeat_threads() - before
     once.close()
-    assert heartbeat is not None
     assert not heartbeat.is_alive()
     thread.join(5)
     assert kinds == ["executed"]
@@ -165,7 +166,7 @@ def test_without_a_thread_to_renew_it_the_claim_is_given_back_before_the_effect(
     with pytest.raises(ClaimError, match="can't start"):
         outcomes.result(20)
     assert calls == []
-    assert not client.heartbeat._holds
+    assert not client.heartbeat.held()
     monkeypatch.setattr(threading.Thread, "start", start)
     outcome = client.another(on_running="raise").outcome("order 7", counted)
     assert (outcome.kind, outcome.attempt) == ("executed", 1)

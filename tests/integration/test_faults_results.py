@@ -10,11 +10,11 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from onceward import AlreadyDone, ConfigurationError, Executed, Failed, PreviouslyFailed, RecordState, Replayed
 from onceward.errors import ResultCorrupt, ResultNotStored, UnknownCodec
 from tests.clients import SyncClient
+from tests.raw_memory import overwrite
 
 
 class Counted:
@@ -33,10 +33,9 @@ class Counted:
 def overwrite_result(client: SyncClient, id: bytes, change: Callable[[bytes], bytes]) -> None:
     """Damage the stored bytes directly in the database."""
     if client.backend.kind == "memory":
-        records = client.backend._memory._records
-        stored = records[id]
-        assert stored.result is not None
-        records[id] = replace(stored, result=change(stored.result))
+        store = client.backend.open()
+        [stored] = client.drive(store.read([id], timeout=5))
+        overwrite(store, id, result=change(stored.record.result))
         return
     if client.backend.kind != "sqlite":
         pytest.skip("every store keeps a result as bytes; two stores are enough")

@@ -35,7 +35,7 @@ def test_when_the_store_is_down_nothing_runs_by_default(faulty: SyncClient, netw
     with pytest.raises(StoreUnavailable):
         faulty.map(effect_of_item, ["order 9"])
     assert effect.times == 0
-    assert not faulty.heartbeat._holds
+    assert not faulty.heartbeat.held()
     assert faulty.events_named("unprotected") == []
     network.heal()
     assert faulty.run("order 7", effect) == "sent"
@@ -153,7 +153,7 @@ def test_a_completion_that_is_never_answered_is_unknown_with_the_value_and_no_fa
     assert len(worker.events_named("unknown")) == 1
     assert worker.events_named("completed") == []
     assert [record.levelno for record in caplog.records if record.getMessage().startswith("unknown")] == [logging.ERROR]
-    assert not worker.heartbeat._holds, "its lease must expire: only then can `after_crash` decide"
+    assert not worker.heartbeat.held(), "its lease must expire: only then can `after_crash` decide"
     network.heal()
     entry = worker.read("order 7")
     assert entry.state is RecordState.PENDING
@@ -187,7 +187,7 @@ def test_a_block_whose_completion_is_never_answered_raises_outcome_unknown(
     with pytest.raises(OutcomeUnknown) as unknown, worker.claim("order 8") as claim:
         claim.complete("receipt")
     assert unknown.value.value == "receipt"
-    assert not worker.heartbeat._holds
+    assert not worker.heartbeat.held()
 
 
 @pytest.mark.fault("F51")
@@ -201,7 +201,7 @@ def test_a_failure_that_cannot_be_recorded_still_reaches_the_caller(faulty: Sync
     with pytest.raises(ConnectionError):
         worker.run("order 7", breaks)
     assert [event.reason for event in worker.events_named("unknown")] == ["failure not recorded"]
-    assert not worker.heartbeat._holds
+    assert not worker.heartbeat.held()
 
 
 @pytest.mark.fault("F51")

@@ -23,7 +23,7 @@ from onceward.stores.firestore.address import parse
 from onceward.stores.firestore.async_transport import FirestoreAsyncTransport
 from onceward.stores.firestore.transport import FirestoreThreadTransport
 from tests.clients import AsyncClient, Backend, Mode, SyncClient
-from tests.firestore_backends import PROJECT, named
+from tests.firestore_backends import PROJECT, cache_of, named
 from tests.moved_time import TOO_LONG, RealClock
 from tests.servers.firestore import EMULATOR, shared
 from tests.servers.firestore_tap import Tap, tapped
@@ -112,7 +112,7 @@ def test_the_two_tiers_of_the_fleet_are_three_reads_and_three_writes_in_one_comm
 
     def applied(minute: int, message: str, event: str) -> str:
         ordering = Ordering(f"2026-03-01T08:{minute:02}:00Z", None, None, message)
-        return str(client._wait(services.apply("prod__api", ordering, {"minute": minute}, event_id=event)).reason)
+        return str(client.wait(services.apply("prod__api", ordering, {"minute": minute}, event_id=event)).reason)
 
     with tap.billed() as bill:
         assert applied(5, "m1", "e1") == "applied"
@@ -243,11 +243,11 @@ def test_a_renewal_after_a_sleep_of_the_machine_uses_the_servers_time(tap: Tap, 
     run(store.open(ThreadRuntime()))
     [claimed] = run(store.claim([ClaimRequest(ID, "s", "k", b"n" * 16, 600_000_000)], timeout=20))
     assert claimed.record is not None
-    snapshot = store._cache.get_owned(ID, claimed.record.token, claimed.record.nonce)
+    snapshot = cache_of(store).get_owned(ID, claimed.record.token, claimed.record.nonce)
     assert snapshot is not None
     an_hour_ago = replace(claimed.record, updated_at=claimed.now - 3_600_000_000)
-    store._cache.put(snapshot._replace(record=an_hour_ago))
-    store._cache.sync_clock(claimed.now - 3_600_000_000)
+    cache_of(store).put(snapshot._replace(record=an_hour_ago))
+    cache_of(store).sync_clock(claimed.now - 3_600_000_000)
     with tap.billed() as bill:
         [renewed] = run(store.renew([Renewal(ID, claimed.record.token, claimed.record.nonce, 600_000_000)], timeout=20))
     assert renewed.record is not None
@@ -260,7 +260,7 @@ def test_the_time_between_two_answers_is_never_ahead_of_the_servers(store: Fires
     run(store.open(ThreadRuntime()))
     for _ in range(20):
         [before] = run(store.read([ID], timeout=20))
-        estimate = store._cache.now()
+        estimate = cache_of(store).now()
         [after] = run(store.read([ID], timeout=20))
         assert estimate is not None
         assert before.now <= estimate <= after.now

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from google.api_core.exceptions import GoogleAPICallError
@@ -19,7 +19,7 @@ from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.firestore import FirestoreStore
 from tests.clients import AsyncClient, Backend, Mode, SyncClient
-from tests.firestore_backends import PROJECT, document, firestore_client, named
+from tests.firestore_backends import PROJECT, cache_of, document, firestore_client, named
 from tests.moved_time import RealClock
 from tests.servers.firestore import EMULATOR, shared
 from tests.servers.firestore_tap import Tap, tapped
@@ -59,7 +59,7 @@ class Bank:
 
     def run(self, key: str, work: Callable[[Any], Any], after: Callable[[Any], Any] = lambda _: None) -> Any:
         """Run `work` once under this key, and then `after`, in one transaction."""
-        return self.transact(lambda tx: self._once(tx, key, work, after))
+        return self.transact(lambda tx: self.run_in(tx, key, work, after))
 
     def transact(self, body: Callable[[Any], Any]) -> Any:
         """Run the body in a transaction. With an async client, it returns an awaitable."""
@@ -71,7 +71,7 @@ class Bank:
                 self.firestore_client.transaction(max_attempts=TRIES)
             )
 
-        return self.client._wait(whole())
+        return self.client.wait(whole())
 
     def _counted(self, body: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def counted(tx: Any) -> Any:
@@ -80,7 +80,7 @@ class Bank:
 
         return counted
 
-    def _once(self, tx: Any, key: str, work: Callable[[Any], Any], after: Callable[[Any], Any]) -> Any:
+    def run_in(self, tx: Any, key: str, work: Callable[[Any], Any], after: Callable[[Any], Any]) -> Any:
         once = self.client.once
         if self.client.mode == "blocking":
             with once.within(tx) as here:
@@ -196,10 +196,10 @@ def test_one_of_two_concurrent_transactions_has_the_effect(bank: Bank) -> None:
 def test_two_jobs_in_one_transaction_and_the_first_is_known_to_the_second(bank: Bank) -> None:
     def body(tx: Any) -> Any:
         if bank.client.mode == "blocking":
-            return [bank._once(tx, key, pays(bank), lambda _: None) for key in ("one", "two", "one")]
+            return [bank.run_in(tx, key, pays(bank), lambda _: None) for key in ("one", "two", "one")]
 
         async def whole() -> list[Any]:
-            return [await bank._once(tx, key, pays(bank), lambda _: None) for key in ("one", "two", "one")]
+            return [await bank.run_in(tx, key, pays(bank), lambda _: None) for key in ("one", "two", "one")]
 
         return whole()
 
@@ -259,7 +259,7 @@ def test_a_leased_claim_is_completed_in_the_transaction_of_its_effect(bank: Bank
 
         def body(tx: Any) -> Any:
             pays(bank)(tx)
-            return claim._claim.complete_in(tx, 100)
+            return claim.claim.complete_in(tx, 100)
 
         bank.transact(body)
     entry = bank.client.read("payment 1")
@@ -280,7 +280,7 @@ def test_a_replaced_owner_cannot_complete_in_a_transaction(bank: Bank) -> None:
 
     def body(tx: Any) -> Any:
         pays(bank)(tx)
-        return late._claim.complete_in(tx, 100)
+        return late.claim.complete_in(tx, 100)
 
     with pytest.raises(LeaseLost):
         bank.transact(body)
@@ -313,7 +313,7 @@ def test_a_claim_that_is_no_longer_cached_is_found_by_its_transaction(tmp_path: 
     with Once(CollectionBackend(tmp_path).open()) as once:
         key = content_key(b"a file")
         with once.claim(key) as claim:
-            cast("FirestoreStore", once.store)._cache.drop(once.key(key).id)
+            cache_of(once.store).drop(once.key(key).id)
 
             @firestore.transactional
             def body(tx: Any) -> None:

@@ -113,8 +113,7 @@ async def behind_a_writer(once: AsyncOnce, store: RecordingStore, path: Path, ef
     first = asyncio.ensure_future(once.outcome("first", work, "first"))
     await soon(lambda: len(store.begun) > begun)
     others = [asyncio.ensure_future(once.outcome(word, work, word)) for word in WORDS]
-    queue = store._batcher._queues[asyncio.get_running_loop()]  # type: ignore[union-attr]
-    await soon(lambda: len(queue._waiting) == len(WORDS))
+    await soon(lambda: store.waiting_requests() == len(WORDS))
     return writer, first, others
 
 
@@ -186,7 +185,7 @@ def test_replies_lost_for_whole_batches_are_resolved_by_nonce_for_threads(
         first = in_thread(once.outcome, "first", effects.update, ["first"])
         until(lambda: len(store.begun) > begun)
         others = [in_thread(once.outcome, word, effects.update, [word]) for word in WORDS]
-        until(lambda: len(store._batcher._waiting) == len(WORDS))  # type: ignore[union-attr]
+        until(lambda: store.waiting_requests() == len(WORDS))
         writer.end()
         outcomes = [one.result(TOO_LONG) for one in [first, *others]]
     assert all(isinstance(one, Executed) for one in outcomes)
@@ -216,11 +215,10 @@ def test_an_interrupted_thread_leaves_no_key_locked_and_affects_no_other_caller(
         others = [in_thread(once.outcome, WORDS[0], effects.update, [WORDS[0]])]
         until(lambda: len(store.begun) > begun)
         others += [in_thread(once.outcome, word, effects.update, [word]) for word in WORDS[1:]]
-        queue = store._batcher._waiting  # type: ignore[union-attr]
-        until(lambda: len(queue) == len(WORDS) - 1)
+        until(lambda: store.waiting_requests() == len(WORDS) - 1)
 
         def send_signal() -> None:
-            until(lambda: len(queue) == len(WORDS))
+            until(lambda: store.waiting_requests() == len(WORDS))
             if when == "it is under way":
                 writer.end()
                 second = Writer(path)
@@ -346,7 +344,7 @@ def closed_in_threads(store: RecordingStore, path: Path, effects: Counter[str]) 
     first = in_thread(caught, once.outcome, "first", effects.update, ["first"])
     until(lambda: len(store.begun) > begun)
     others = [in_thread(caught, once.outcome, word, effects.update, [word]) for word in WORDS]
-    until(lambda: len(store._batcher._waiting) == len(WORDS))  # type: ignore[union-attr]
+    until(lambda: store.waiting_requests() == len(WORDS))
     closing = in_thread(once.close, 0)
     writer.end()
     closing.result(TOO_LONG)
@@ -383,7 +381,7 @@ def test_a_child_that_was_forked_while_calls_waited_groups_by_itself(
         first = in_thread(once.outcome, "first", effects.update, ["first"])
         until(lambda: len(store.begun) > begun)
         second = in_thread(once.outcome, "second", effects.update, ["second"])
-        until(lambda: len(store._batcher._waiting) == 1)  # type: ignore[union-attr]
+        until(lambda: store.waiting_requests() == 1)
         ending = in_thread(writer.end)
         child = os.fork()
         if child == 0:

@@ -69,9 +69,9 @@ def test_a_transaction_that_outlives_its_claim_and_is_committed_counts(shop: tup
     with pytest.raises(ConfigurationError, match="in this order"), once.claim("order:8") as claim:
         connection.execute("INSERT INTO charges VALUES (500)")
         claim.complete_in(connection, "receipt")
-    assert once.heartbeat._delayed, "it waits for the end of the transaction"
+    assert once.heartbeat.delayed(), "it waits for the end of the transaction"
     connection.commit()
-    until(lambda: not once.heartbeat._delayed)
+    until(lambda: not once.heartbeat.delayed())
     assert state_of(once, "order:8") is RecordState.COMPLETED
     assert once.counts.get("failed") is None
 
@@ -115,7 +115,7 @@ def test_a_parked_record_is_resolved_by_its_function_and_arguments(client: SyncC
     wire = parked(client)
     with pytest.raises(OutcomeParked, match=r"fn\.resolve"):
         wire(1)
-    client._wait(wire.fn.resolve(applied("sent"), 1))
+    client.wait(wire.fn.resolve(applied("sent"), 1))
     assert wire(1) == "sent"
 
 
@@ -123,7 +123,7 @@ def test_a_parked_record_is_resolved_by_its_function_and_arguments(client: SyncC
 def test_an_unknown_finding_is_an_error_and_not_taken_for_abandon(client: SyncClient, finding: Any) -> None:
     wire = parked(client)
     with pytest.raises(ConfigurationError, match="pass applied"):
-        client._wait(wire.fn.resolve(finding, 1))
+        client.wait(wire.fn.resolve(finding, 1))
     with pytest.raises(ConfigurationError, match="pass applied"):
         client.resolve("wire:1", finding, name="wire")
     assert client.read("wire:1", name="wire").state is RecordState.PARKED

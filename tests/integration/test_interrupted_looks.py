@@ -9,6 +9,7 @@ import pytest
 
 from onceward import AsyncOnce, RecordState, applied, inconclusive, not_applied, verify
 from tests.clients import Backend, SyncClient
+from tests.heartbeats import stop_renewing
 
 
 def a_crash(client: SyncClient, **settings: Any) -> None:
@@ -35,7 +36,7 @@ def test_an_interrupt_while_verify_looks_gives_the_key_back_unverified(client: S
         else:
             with sure.claim("order 7"):
                 pytest.fail("must not enter")
-    assert not sure.heartbeat._holds
+    assert not sure.heartbeat.held()
     entry = sure.read("order 7")
     assert (entry.state, entry.attempt) == (RecordState.PENDING, 1)
     outcome = sure.outcome("order 7", lambda: pytest.fail("must not run"))
@@ -55,7 +56,7 @@ async def test_a_cancellation_while_verify_looks_gives_the_key_back_unverified(b
 
     once = AsyncOnce(backend.open(), after_crash=verify(find), lease="1h")
     await asyncio.create_task(once.claim("order 7").__aenter__())  # in a separate context
-    once.heartbeat._holds.clear()  # its owner never renews it again
+    stop_renewing(once.heartbeat)  # its owner never renews it again
     backend.clock.advance("2h")
     task = asyncio.create_task(once.run("order 7", never))
     await begun.wait()
@@ -65,7 +66,7 @@ async def test_a_cancellation_while_verify_looks_gives_the_key_back_unverified(b
     entry = await once.read("order 7")
     assert entry is not None
     assert (entry.state, entry.attempt, entry.record.released) == (RecordState.PENDING, 1, True)
-    assert not once.heartbeat._holds
+    assert not once.heartbeat.held()
     await once.close()
 
 
@@ -90,6 +91,6 @@ def test_an_interrupt_while_a_failure_is_looked_up_lets_the_next_claimant_ask_im
     with pytest.raises(KeyboardInterrupt):
         sure.run("order 7", work)
     assert answers == [not_applied], "the next claimant asks again"
-    assert not sure.heartbeat._holds
+    assert not sure.heartbeat.held()
     assert sure.run("order 7", work) == "done"
     assert answers == []

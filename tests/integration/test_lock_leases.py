@@ -124,10 +124,10 @@ def test_a_lock_given_back_after_a_takeover_is_free_whatever_the_clock_says(clie
 def test_a_lock_that_was_dropped_is_no_longer_renewed(backend: Backend) -> None:
     with Once(backend.open(), lease="1h") as once:
         kept, dropped = once.lock("kept").acquire(), once.lock("dropped").acquire()
-        assert len(once.heartbeat._holds) == 2
+        assert len(once.heartbeat.held()) == 2
         del dropped
         gc.collect()
-        assert len(once.heartbeat._holds) == 1
+        assert len(once.heartbeat.held()) == 1
         kept.release()
 
 

@@ -13,6 +13,7 @@ from onceward.errors import ClaimError, StillRunning
 from onceward.protocol.ports import Filter
 from tests.clients import SyncClient
 from tests.integration.lock_calls import acquire, locked, record_of, try_lock
+from tests.raw_memory import expiry_entries_of
 
 pytestmark = pytest.mark.mission("C2")
 
@@ -44,11 +45,11 @@ def test_a_block_releases_its_lock_however_it_ends(client: SyncClient) -> None:
 
 def test_what_try_lock_gives_is_a_block_too(client: SyncClient) -> None:
     other = client.another()
-    taken = client._wait(client.once.try_lock("sync"))
+    taken = client.wait(client.once.try_lock("sync"))
     context = contextvars.copy_context()
-    client._enter(taken, context)
+    client.enter(taken, context)
     assert try_lock(other) is None
-    client._leave(taken, context, None)
+    client.leave(taken, context, None)
     assert try_lock(other) is not None
 
 
@@ -75,7 +76,7 @@ def test_many_acquisitions_leave_one_record_and_a_token_that_strictly_grows(clie
     assert len(record.note) == len(record.arguments) == 0
     assert record.result is None
     if client.backend.kind == "memory":
-        assert len(client.backend._memory._expiry_heap) <= 2 + 64  # the expiry heap is bounded
+        assert expiry_entries_of(client.backend.open()) <= 2 + 64  # the expiry heap is bounded
     client.clock.advance("2h")
     assert client.purge() == 1
 
@@ -134,7 +135,7 @@ def test_a_lock_that_was_released_is_not_checked_and_not_entered(client: SyncCli
     with pytest.raises(ClaimError, match="was released"):
         lock.check()
     with pytest.raises(ClaimError, match="no longer held"):
-        client._enter(lock._lock, contextvars.copy_context())
+        client.enter(lock.lock, contextvars.copy_context())
 
 
 # ── wait ──

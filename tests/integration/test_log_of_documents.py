@@ -76,4 +76,4 @@ def test_a_document_that_is_processed_without_protection(client: SyncClient, cap
         bold.run(HASH, str)
     assert [line for line in lines(caplog) if line[1] == "ERROR"] == [("unprotected", "ERROR", HASH, "")]
     assert bold.once.counters.write()
-    assert [one.rule for one in bold._wait(bold.once.check())] == ["unprotected"]
+    assert [one.rule for one in bold.wait(bold.once.check())] == ["unprotected"]

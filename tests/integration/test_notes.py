@@ -156,7 +156,7 @@ def test_a_recovery_worker_skips_reports_and_counts_a_record_that_cannot_be_read
     damage(sqlite_client, column, value)
     sqlite_client.clock.advance("1h")
     results: list[Recovered] = []
-    total = sqlite_client._wait(sqlite_client.once.recover(on_result=results.append))
+    total = sqlite_client.wait(sqlite_client.once.recover(on_result=results.append))
     assert (total.done, total.unreadable, total.needs_attention) == (2, 1, True)
     assert {one.key for one in results if "invalid content" in one.error} == {"k"}
 

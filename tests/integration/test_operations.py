@@ -61,7 +61,7 @@ def declared(client: SyncClient) -> SyncClient:
 
 
 def by_name(client: SyncClient, name: str, work: Any, **choices: Any) -> GuardedFunction:
-    return GuardedFunction(client, client.once.operation(name, **choices)(client._work(work)))
+    return GuardedFunction(client, client.once.operation(name, **choices)(client.work(work)))
 
 
 # ── C1: one e-mail a day ──
@@ -230,7 +230,7 @@ def enrichment(prospect_id: int, type: str) -> str:
 
 
 def test_a_crash_is_not_a_failure_and_is_handled_by_after_crash(declared: SyncClient) -> None:
-    key = declared.once.operation("enrich")(declared._work(enrichment)).key(1, "email")
+    key = declared.once.operation("enrich")(declared.work(enrichment)).key(1, "email")
     declared.silent_owner(key, lease="300s")
     declared.clock.advance("301s")
     outcome = by_name(declared, "enrich", enrichment).outcome(1, "email")

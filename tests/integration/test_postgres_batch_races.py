@@ -25,6 +25,7 @@ from onceward.stores.postgres.statements import Statement, Statements
 from onceward.stores.postgres.table import PostgresTable
 from onceward.testing.conformance.harness import claim_request
 from tests.integration.postgres_backend import store
+from tests.raw_postgres import use_table
 from tests.servers.postgres import URL, execute
 from tests.unit.batcher_calls import until
 
@@ -57,7 +58,7 @@ def complete_while(store: PostgresStore, schema: str, claimed: list[Record]) -> 
     text = pausing.complete.text
     assert "final = NULL" in text
     pausing.complete = Statement(text.replace("final = NULL", f'final = "{schema}".through_the_gate()'))
-    store._table = PostgresTable(pausing, store._table._salt)
+    use_table(store, PostgresTable, lambda _: pausing)
     completions = [Complete(one.id, one.token, one.nonce, b"done", b"done") for one in claimed]
     with ThreadPoolExecutor(1) as pool:
 
@@ -144,7 +145,7 @@ def test_a_batch_finds_each_record_by_its_key_even_if_its_plan_was_made_for_an_e
     store: PostgresStore, schema: str, name: str
 ) -> None:
     """There may be very many pending records, and very many dead entries of them in an index."""
-    statement: Statement = getattr(store._table.statements, name)
+    statement: Statement = getattr(Statements(schema), name)
     with psycopg.connect(os.environ[URL], autocommit=True) as other:
         other.execute(f'VACUUM ANALYZE "{schema}".onceward_records')
         other.execute("; ".join(SESSION_SETTINGS))

@@ -20,7 +20,8 @@ from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.postgres import PostgresStore
 from onceward.testing.conformance.harness import claim_request, id_of
-from tests.integration.postgres_backend import claim, connections_of, opened, proxy, store
+from tests.integration.postgres_backend import claim, opened, proxy, store
+from tests.raw_postgres import connections_of
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import URL, Postgres, execute
 from tests.servers.proxy import CUT_REPLY, LOSE_REPLY, LOSE_REQUEST, RESET_REPLY, SWALLOW_REPLY, Fault, Proxy

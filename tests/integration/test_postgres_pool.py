@@ -19,7 +19,8 @@ from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.postgres.maintenance import CallContext
 from onceward.testing.conformance.harness import claim_request, id_of
-from tests.integration.postgres_backend import claim, connections_of, proxy, store
+from tests.integration.postgres_backend import claim, proxy, store
+from tests.raw_postgres import connections_of, pool_of
 from tests.servers.postgres import URL, Postgres, execute
 from tests.servers.proxy import SWALLOW_REQUEST, Proxy
 from tests.unit.batcher_calls import until
@@ -58,12 +59,12 @@ def test_a_call_without_a_server_says_that_it_cannot_connect_instead_of_waiting(
 
 def test_a_call_that_finds_all_connections_busy_waits_until_its_timeout_and_says_so(narrow: PostgresStore) -> None:
     run(narrow.open(ThreadRuntime()))
-    connection = run(narrow._pool.acquire(ThreadRuntime(), time.monotonic() + 5))
+    connection = run(pool_of(narrow).acquire(ThreadRuntime(), time.monotonic() + 5))
     begun = time.monotonic()
     with pytest.raises(StoreUnavailable, match="other calls of this process kept its connections busy"):
         claim(narrow, claim_request("key"), timeout=0.3)
     assert time.monotonic() - begun >= 0.3
-    narrow._pool.release(connection)
+    pool_of(narrow).release(connection)
     assert claim(narrow, claim_request("key")).verdict is Verdict.ACQUIRED
 
 

@@ -13,7 +13,7 @@ from onceward.runtime.bridge import run
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.postgres.maintenance import CHUNK
 from onceward.stores.postgres.pool import SESSION_SETTINGS
-from onceward.stores.postgres.statements import migration
+from onceward.stores.postgres.statements import Statements, migration
 from onceward.testing.conformance.harness import claim_request
 from tests.integration.postgres_backend import store
 from tests.servers.postgres import URL, execute
@@ -44,8 +44,8 @@ def test_the_index_is_on_the_time_from_which_a_record_may_be_purged() -> None:
     assert f"greatest(valid_until, token + {CLOCK_MARGIN + 1})" in migration(1)
 
 
-def test_purge_finds_its_records_by_index_and_visits_no_other(store: PostgresStore, table: str) -> None:
-    statement = store._table.statements.purgeable
+def test_purge_finds_its_records_by_index_and_visits_no_other(store: PostgresStore, table: str, schema: str) -> None:
+    statement = Statements(schema).purgeable
     values = [None, CLOCK_MARGIN, DAY, CHUNK, 0, 0, b""]
     with psycopg.connect(os.environ[URL], autocommit=True) as connection:
         connection.execute("; ".join(SESSION_SETTINGS))

@@ -15,6 +15,7 @@ from onceward.stores.postgres import PostgresStore
 from onceward.testing.conformance.harness import claim_request, id_of
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import URL, Postgres, execute
+from tests.unit.batcher_calls import until
 
 pytestmark = [pytest.mark.fault("F69")]
 
@@ -22,7 +23,7 @@ TOO_LONG = 20.0
 
 
 def opened(url: str, schema: str) -> PostgresStore:
-    store = PostgresStore(f"{url}?notify=1", schema=schema, migrate=True)
+    store = PostgresStore(f"{url}?notify=1&application_name={schema}", schema=schema, migrate=True)
     run(store.open(ThreadRuntime()))
     return store
 
@@ -41,18 +42,23 @@ def settle(store: PostgresStore, key: str) -> None:
     run(store.settle([Complete(record.id, record.token, record.nonce, b"", b"")], timeout=5))
 
 
-def listens(store: PostgresStore) -> bool:
-    assert store._listener is not None
-    return store._listener.is_listening.wait(TOO_LONG)
+def listeners(schema: str) -> set[int]:
+    """Return the server's processes that listen for this test's stores."""
+    named = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'LISTEN%%' AND application_name = %s"
+    return {pid for (pid,) in execute(named, schema)}
+
+
+def listener_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "onceward-listener"]
 
 
 def test_a_waiter_of_another_store_is_woken_by_its_own_key_and_by_no_other(
-    two: tuple[PostgresStore, PostgresStore],
+    two: tuple[PostgresStore, PostgresStore], schema: str
 ) -> None:
     worker, waiter = two
     woken, other = threading.Event(), threading.Event()
     stop = [waiter.watch(id_of("key"), woken.set), waiter.watch(id_of("another"), other.set)]
-    assert listens(waiter)
+    until(lambda: bool(listeners(schema)))
     settle(worker, "key")
     assert woken.wait(TOO_LONG)
     assert not other.is_set()
@@ -60,15 +66,15 @@ def test_a_waiter_of_another_store_is_woken_by_its_own_key_and_by_no_other(
         one()
 
 
-def test_a_listener_that_was_cut_off_listens_again(two: tuple[PostgresStore, PostgresStore]) -> None:
+def test_a_listener_that_was_cut_off_listens_again(two: tuple[PostgresStore, PostgresStore], schema: str) -> None:
     worker, waiter = two
     woken = threading.Event()
     stop = waiter.watch(id_of("key"), woken.set)
-    assert listens(waiter)
-    assert waiter._listener is not None
-    waiter._listener.is_listening.clear()
-    execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
-    assert listens(waiter)
+    until(lambda: bool(listeners(schema)))
+    cut_off = listeners(schema)
+    for pid in cut_off:
+        execute("SELECT pg_terminate_backend(%s)", pid)
+    until(lambda: bool(listeners(schema) - cut_off))
     settle(worker, "key")
     assert woken.wait(TOO_LONG)
     stop()
@@ -80,10 +86,9 @@ def test_behind_a_pooler_the_store_warns_once_and_everything_else_works(
     store = opened(pgbouncer.url, schema)
     stop = store.watch(id_of("key"), lambda: None)
     settle(store, "key")
-    assert store._listener is not None
-    thread = store._listener._thread
-    assert thread is not None
-    thread.join(TOO_LONG)
+    for thread in listener_threads():
+        thread.join(TOO_LONG)
+    assert listener_threads() == []
     assert [record.message for record in caplog.records if "no effect behind a pooler" in record.message] != []
     stop()
     run(store.close())
@@ -92,5 +97,6 @@ def test_behind_a_pooler_the_store_warns_once_and_everything_else_works(
 def test_the_store_does_not_listen_while_no_caller_waits(two: tuple[PostgresStore, PostgresStore]) -> None:
     worker, waiter = two
     settle(worker, "key")
-    assert waiter._listener is not None
-    assert waiter._listener._thread is None
+    assert listener_threads() == []
+    waiter.watch(id_of("key"), lambda: None)
+    assert len(listener_threads()) == 1

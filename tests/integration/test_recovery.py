@@ -63,7 +63,7 @@ class Work:
 
 
 def recover(client: SyncClient, on_result: Callable[[Recovered], None] | None = None) -> Recovery:
-    found: Recovery = client._wait(client.once.recover(on_result=on_result))
+    found: Recovery = client.wait(client.once.recover(on_result=on_result))
     return found
 
 
@@ -99,7 +99,7 @@ def test_crashed_work_is_parked_or_verified_as_declared(client: SyncClient) -> N
     assert parked.ran == []
 
     looked_up = client.another()
-    sought = Work(looked_up, after_crash=verify(looked_up._work(lambda n: applied("found"))))
+    sought = Work(looked_up, after_crash=verify(looked_up.work(lambda n: applied("found"))))
     sought.die(2)
     client.clock.advance("11m")
     assert recover(looked_up).done == 1
@@ -115,7 +115,7 @@ def test_work_without_stored_input_needs_a_redelivery_and_is_listed(client: Sync
     stranger = client.another(app="other")
     stranger.silent_owner("not ours")
     locked = client.once.try_lock("a lock")
-    client._wait(locked)
+    client.wait(locked)
     client.clock.advance("11m")
     found = recover(client)
     assert found.done == 1
@@ -154,16 +154,16 @@ def test_a_half_done_saga_is_continued(client: SyncClient) -> None:
             raise trouble.pop()
         return step.name
 
-    work = client._work(act)
+    work = client.work(act)
     saga = client.once.saga("s", Step("a", work, undo=work), Step("b", work, kind="pivot"), key="s:{n}")
     with pytest.raises(KeyboardInterrupt):
-        client._wait(saga.outcome(n=1))
+        client.wait(saga.outcome(n=1))
     other = client.another()
-    other_work = other._work(act)
+    other_work = other.work(act)
     other.once.saga("s", Step("a", other_work, undo=other_work), Step("b", other_work, kind="pivot"), key="s:{n}")
     assert recover(other).done == 1
     assert log == ["a 1", "b 1", "b 1"]
-    assert client._wait(saga(n=1)) == {"a": "a", "b": "b"}
+    assert client.wait(saga(n=1)) == {"a": "a", "b": "b"}
 
 
 def test_a_saga_that_a_person_resumes_is_taken_by_the_worker_immediately(client: SyncClient) -> None:
@@ -178,13 +178,13 @@ def test_a_saga_that_a_person_resumes_is_taken_by_the_worker_immediately(client:
 
     saga = client.once.saga(
         "s",
-        Step("wire", client._work(wire), kind="pivot", after_crash="park"),
-        Step("mail", client._work(mail), kind="retriable"),
+        Step("wire", client.work(wire), kind="pivot", after_crash="park"),
+        Step("mail", client.work(mail), kind="retriable"),
         key="s:{n}",
     )
-    client._wait(saga.outcome(n=1))
+    client.wait(saga.outcome(n=1))
     assert recover(client).waiting_for_a_person == 1
-    client._wait(saga.resolve(applied("yes"), n=1))
+    client.wait(saga.resolve(applied("yes"), n=1))
     assert recover(client).done == 1
     assert log == ["wire", "mail yes"]
 
@@ -322,7 +322,7 @@ def test_a_worker_runs_until_it_is_stopped(client: SyncClient) -> None:
         results.append(one)
         client.once.stop()
 
-    found = client._wait(client.once.recover(every="1ms", on_result=on_result))
+    found = client.wait(client.once.recover(every="1ms", on_result=on_result))
     assert (found.done, len(results)) == (1, 1)
 
 
@@ -339,7 +339,7 @@ def test_a_store_that_is_down_is_asked_again(client: SyncClient, monkeypatch: py
 
     monkeypatch.setattr("onceward.recovery.sweeper.STORE_RETRY_DELAY", 0.001)
     with client.store_trouble("scan", times=1):
-        found = client._wait(client.once.recover(every="1ms", on_result=on_result))
+        found = client.wait(client.once.recover(every="1ms", on_result=on_result))
     assert found.done == 1
     assert "StoreUnavailable" in results[0].error
 

@@ -171,7 +171,7 @@ def test_a_cancelled_task_does_not_leave_the_key_locked(client: AsyncClient) -> 
         assert task.cancelled()
         return await guarded("ada"), await guarded.outcome("ada")
 
-    value, again = client._wait(story())
+    value, again = client.wait(story())
     assert (value, again.replayed, again.attempt, calls) == ("sent", True, 2, ["ada", "ada"])
 
 
@@ -195,7 +195,7 @@ def test_a_task_that_is_cancelled_while_it_claims_does_not_leave_the_key_locked(
             other = client.once.using(on_running="raise")
             assert await other.run(f"k{steps}", send) == "sent"
 
-    client._wait(story())
+    client.wait(story())
 
 
 # ── 10 and 12: renewals ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -21,7 +21,7 @@ __all__ = ["backend", "shop"]  # fixtures, re-exported so that pytest finds them
 
 
 def compensate(shop: Shop, order: Any, **given: Any) -> None:
-    shop.client._wait(order.saga.compensate(**given))
+    shop.client.wait(order.saga.compensate(**given))
 
 
 def with_a_wire(shop: Shop) -> Any:
@@ -208,7 +208,7 @@ def test_a_saga_called_with_positional_arguments_says_how_to_call_it(shop: Shop)
         with pytest.raises(TypeError, match=r"the saga order takes its input by name, as in order\(order_id=7\)"):
             call(*(((7,), {}) if call == order.saga.saga_job else (7,)))
     with pytest.raises(TypeError, match="by name"):
-        shop.client._wait(order.saga.outcome(7))
+        shop.client.wait(order.saga.outcome(7))
     assert shop.log == []
 
 
@@ -219,7 +219,7 @@ def test_the_type_of_a_result_may_be_declared(shop: Shop) -> None:
     def reserve(step: StepContext) -> Seat:
         return Seat(5)
 
-    steps = (Step("reserve", shop.client._work(reserve), undo=shop.client._work(free)), shop.step("pay", final=Refused))
+    steps = (Step("reserve", shop.client.work(reserve), undo=shop.client.work(free)), shop.step("pay", final=Refused))
     order = shop.saga(*steps)
     shop.trouble["pay"] = [Refused()]
     assert order.outcome(number=1).kind == "failed"

@@ -41,7 +41,7 @@ def test_a_step_sees_its_input_the_results_before_it_and_its_keys(shop: Shop) ->
         with pytest.raises(ResultNotStored):
             _ = step.result
 
-    order = shop.saga(shop.step("reserve", "seat 5"), Step("look", shop.client._work(look), kind="pivot"))
+    order = shop.saga(shop.step("reserve", "seat 5"), Step("look", shop.client.work(look), kind="pivot"))
     order(number=1, seat=5)
     step = seen[0]
     assert step.input == {"number": 1, "seat": 5}
@@ -73,8 +73,8 @@ def test_input_and_results_keep_their_types(shop: Shop) -> None:
         assert step.results["print"] == Receipt(Decimal("1.50"))
 
     steps = (
-        Step("print", shop.client._work(print_it), undo=check),
-        Step("check", shop.client._work(check), kind="pivot"),
+        Step("print", shop.client.work(print_it), undo=check),
+        Step("check", shop.client.work(check), kind="pivot"),
     )
     order = shop.saga(*steps, input_type=Document)
     given = {"number": 1, "day": date(2026, 1, 31)}
@@ -101,7 +101,7 @@ def test_a_result_that_cannot_be_stored_completes_the_step_and_reading_it_fails_
         _ = step.results["make"]
 
     make = shop.step("make", random.Random(1).randbytes(600_000))
-    order = shop.saga(make, Step("use", shop.client._work(wants), kind="pivot", final=ResultNotStored))
+    order = shop.saga(make, Step("use", shop.client.work(wants), kind="pivot", final=ResultNotStored))
     with pytest.raises(ResultNotStored, match="the result of step make was not stored"):
         order(number=1)
     assert shop.log == ["make", "undo make"]
@@ -167,9 +167,9 @@ def test_no_step_completes_its_saga(shop: Shop) -> None:
     def pay(step: StepContext) -> None:
         claim = current_claim() if shop.client.mode == "blocking" else current_async_claim()
         assert claim.derived_key("x") == step.derived_key("x")
-        shop.client._wait(claim.complete("done"))
+        shop.client.wait(claim.complete("done"))
 
-    order = shop.saga(shop.step("reserve"), Step("pay", shop.client._work(pay), kind="pivot", final=ConfigurationError))
+    order = shop.saga(shop.step("reserve"), Step("pay", shop.client.work(pay), kind="pivot", final=ConfigurationError))
     with pytest.raises(ConfigurationError, match="a step cannot complete its saga"):
         order(number=1)
     assert shop.log == ["reserve", "undo reserve"]

@@ -63,7 +63,7 @@ def test_another_worker_continues_where_the_first_stopped_responding(shop: Shop)
 
     order = shop.saga(
         shop.step("reserve", "seat 5"),
-        Step("charge", shop.client._work(stall), undo=shop.act("undo charge"), final=Refused),
+        Step("charge", shop.client.work(stall), undo=shop.act("undo charge"), final=Refused),
         shop.step("ship", kind="pivot"),
         shop.step("mail", kind="retriable"),
     )
@@ -120,7 +120,7 @@ def test_a_journal_line_that_arrives_late_does_not_take_the_saga_back(shop: Shop
             shop.client.drive(arrivals.pop()())
             raise KeyboardInterrupt
 
-    wired = Step("wire", shop.client._work(wire), kind="pivot", after_crash="park")
+    wired = Step("wire", shop.client.work(wire), kind="pivot", after_crash="park")
     order = shop.saga(shop.step("reserve"), wired)
     with late_renewal(shop.client.once.store) as arrive, pytest.raises(KeyboardInterrupt):
         arrivals.append(arrive)
@@ -158,7 +158,7 @@ def test_a_stopping_worker_does_not_wait_for_the_next_attempt(shop: Shop) -> Non
         shop.client.once.stop()
         raise TimeoutError
 
-    order = shop.saga(Step("stop", shop.client._work(stop), kind="pivot", retry_delay="1h"))
+    order = shop.saga(Step("stop", shop.client.work(stop), kind="pivot", retry_delay="1h"))
     with pytest.raises(Stopping, match="another one continues the saga"):
         order.outcome(number=1)
     assert shop.log == ["stop"]

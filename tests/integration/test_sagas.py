@@ -185,7 +185,7 @@ def test_a_step_that_can_be_looked_up_is_not_repeated_blindly(shop: Shop, there:
         shop.log.append("look")
         return applied("found") if there else not_applied
 
-    charge = shop.step("charge", "new", after_crash=verify(shop.client._work(find)), kind="pivot")
+    charge = shop.step("charge", "new", after_crash=verify(shop.client.work(find)), kind="pivot")
     order = shop.saga(shop.step("reserve"), charge)
     shop.trouble["charge"] = [TimeoutError()]
     assert order(number=1)["charge"] == ("found" if there else "new")
@@ -202,7 +202,7 @@ def test_an_inconclusive_lookup_parks_the_step_and_may_be_repeated(shop: Shop, a
             raise one
         return one
 
-    order = shop.saga(shop.step("charge", after_crash=verify(shop.client._work(find))))
+    order = shop.saga(shop.step("charge", after_crash=verify(shop.client.work(find))))
     shop.trouble["charge"] = [TimeoutError()]
     outcome = order.outcome(number=1)
     assert (outcome.kind, outcome.error_type) == ("parked", "Unverified")

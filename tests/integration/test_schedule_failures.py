@@ -70,12 +70,12 @@ def test_a_failed_slot_is_run_again_on_request(client: SyncClient) -> None:
     runner = Runner(client, work, "0 * * * *", name="report")
     runner.run_due()
     runner.sleep_until(utc(2026, 1, 1, 1, 30))
-    assert client._wait(runner.planned.tick(utc(2026, 1, 1, 1))).kind == "failed"
+    assert client.wait(runner.planned.tick(utc(2026, 1, 1, 1))).kind == "failed"
     assert len(tries) == 1
-    asked = client._wait(runner.planned.tick(utc(2026, 1, 1, 1), rerun=True))
+    asked = client.wait(runner.planned.tick(utc(2026, 1, 1, 1), rerun=True))
     assert isinstance(asked, Executed)
     assert (asked.value, asked.attempt) == ("done", 2)
-    assert client._wait(runner.planned.tick(utc(2026, 1, 1, 1), rerun=True)).kind == "replayed"  # it did not fail
+    assert client.wait(runner.planned.tick(utc(2026, 1, 1, 1), rerun=True)).kind == "replayed"  # it did not fail
     assert len(tries) == 2
 
 
@@ -93,7 +93,7 @@ def test_a_run_that_takes_longer_than_its_period_makes_the_next_one_skipped(
     assert ran == []
     assert going.state is RecordState.PENDING
     assert "skipped" in long.outcomes() + other.outcomes()
-    record = client._wait(long.planned.read(utc(2026, 1, 1, 1))).record
+    record = client.wait(long.planned.read(utc(2026, 1, 1, 1))).record
     assert (record.state, record.error_type, record.final) == (RecordState.FAILED, "Skipped", True)
     client.clock.advance("60m")
     both_run_due(long, other)
@@ -156,5 +156,5 @@ def test_a_parked_slot_blocks_no_other_slot(client: SyncClient, ran: list[dateti
     runner.pool.works.clear()
     runner.runner._own_slots.clear()
     runner.sleep_until(utc(2026, 1, 1, 3, 30))
-    assert client._wait(runner.planned.read(utc(2026, 1, 1, 1))).state is RecordState.PARKED
+    assert client.wait(runner.planned.read(utc(2026, 1, 1, 1))).state is RecordState.PARKED
     assert ran == [utc(2026, 1, 1, 2), utc(2026, 1, 1, 3)]

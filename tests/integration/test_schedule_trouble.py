@@ -42,7 +42,7 @@ def test_lost_replies_neither_double_a_run_nor_a_count(client: SyncClient, ran: 
             runner.run_due()
     runner.sleep_until(utc(2026, 1, 1, 7, 30))
     assert ran == [utc(2026, 1, 1, hour) for hour in (5, 6, 7)]
-    cursor = runner.runner._cursor
+    cursor = runner.runner.cursor
     assert cursor is not None
     assert cursor.missed == sum(one.count for one in runner.missed()) == 4
 
@@ -68,11 +68,11 @@ def test_a_run_that_waits_for_the_overlap_lock_when_the_client_stops_is_left_to_
     client.clock.advance("60m")
     runner.look()
     waiting = client.start(runner.work)
-    until(lambda: other._wait(other.once.read(runner.planned.key(utc(2026, 1, 1, 1)))) is not None)
+    until(lambda: other.wait(other.once.read(runner.planned.key(utc(2026, 1, 1, 1)))) is not None)
     client.once.stop()
     waiting.result(20)
     assert ran == []
-    assert other._wait(other.once.read(runner.planned.key(utc(2026, 1, 1, 1)))) is None  # free: neither run nor skipped
+    assert other.wait(other.once.read(runner.planned.key(utc(2026, 1, 1, 1)))) is None  # free: neither run nor skipped
 
 
 def test_a_late_run_waits_for_the_overlap_lock_and_an_on_time_run_is_skipped(
@@ -85,7 +85,7 @@ def test_a_late_run_waits_for_the_overlap_lock_and_an_on_time_run_is_skipped(
     client.clock.advance("90m")
     runner.look()
     waiting = client.start(runner.work)
-    until(lambda: other._wait(other.once.read(runner.planned.key(utc(2026, 1, 1, 1)))) is not None)
+    until(lambda: other.wait(other.once.read(runner.planned.key(utc(2026, 1, 1, 1)))) is not None)
     assert ran == []
     other.drive(release_lock(lock))
     waiting.result(20)
@@ -109,7 +109,7 @@ def test_the_runner_of_a_slot_moves_the_cursor_past_it_immediately(client: SyncC
     assert runner.runner.is_due()  # a run has ended, so there may be something to do
     runner.look()
     runner.look()
-    cursor = runner.runner._cursor
+    cursor = runner.runner.cursor
     assert cursor is not None
     assert cursor.considered == instant_of(utc(2026, 1, 1, 1))
     assert not runner.runner.is_due()

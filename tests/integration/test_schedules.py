@@ -32,7 +32,7 @@ def test_running_completed_and_failed_are_recorded(client: SyncClient) -> None:
     seen: list[RecordState] = []
 
     def work(scheduled_at: datetime) -> str:
-        entry = client._wait(runner.planned.read(scheduled_at))
+        entry = client.wait(runner.planned.read(scheduled_at))
         seen.append(entry.state)
         if scheduled_at.hour == 2:
             raise ValueError("no such table")
@@ -42,9 +42,9 @@ def test_running_completed_and_failed_are_recorded(client: SyncClient) -> None:
     runner.run_due()
     runner.sleep_until(utc(2026, 1, 1, 2, 30))
     assert seen == [RecordState.PENDING, RecordState.PENDING]
-    done = client._wait(runner.planned.read("2026-01-01T01:00:00Z"))
+    done = client.wait(runner.planned.read("2026-01-01T01:00:00Z"))
     assert (done.state, done.value) == (RecordState.COMPLETED, "at 01")
-    failed = client._wait(runner.planned.read(utc(2026, 1, 1, 2)))
+    failed = client.wait(runner.planned.read(utc(2026, 1, 1, 2)))
     assert (failed.state, failed.error) == (RecordState.FAILED, "ValueError: no such table")
     assert failed.record.final
 
@@ -57,7 +57,7 @@ def test_completed_and_failed_records_are_kept_for_longer_than_the_catch_up_age(
     runner = hourly(client, ran, catch_up_age="2d", lease="600s")
     runner.run_due()
     runner.sleep_until(utc(2026, 1, 1, 1, 30))
-    record = client._wait(runner.planned.read(utc(2026, 1, 1, 1))).record
+    record = client.wait(runner.planned.read(utc(2026, 1, 1, 1))).record
     assert record.valid_until - record.updated_at == (3 * 86_400 + 600) * 1_000_000
 
 
@@ -134,7 +134,7 @@ def test_missed_runs_are_counted_on_the_cursor_permanently(client: SyncClient, r
     again.runner.schedule = runner.planned.schedule
     again.run_due()
     again.look()
-    cursor = again.runner._cursor
+    cursor = again.runner.cursor
     assert cursor is not None
     assert cursor.missed > 24 + 399 * 24
 
@@ -191,7 +191,7 @@ def test_the_slot_of_a_runner_that_died_is_run_by_another_once_its_lease_is_over
     assert ran == []
     alive.sleep_until(utc(2026, 1, 1, 1, 11))
     assert ran == [utc(2026, 1, 1, 1)]
-    assert silent.token < client._wait(alive.planned.read(utc(2026, 1, 1, 1))).token
+    assert silent.token < client.wait(alive.planned.read(utc(2026, 1, 1, 1))).token
 
 
 def test_a_runner_that_dies_before_it_claims_loses_nothing(client: SyncClient, ran: list[datetime]) -> None:

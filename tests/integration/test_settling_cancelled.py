@@ -10,6 +10,7 @@ import pytest
 
 from onceward import AsyncOnce
 from onceward.errors import ConfigurationError, StoreBroken, StoreUnavailable
+from onceward.protocol.ports import Filter
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Answer
 from onceward.stores import MemoryStore
@@ -63,7 +64,8 @@ async def cancelled_in(store: FaultyStore, result: Any) -> None:
 async def test_a_settlement_whose_reply_was_lost_is_sent_again() -> None:
     store = FaultyStore(LOST)
     await cancelled_in(store, "done")
-    [state] = [record.state for record in store._records.values()]
+    page = await store.scan(Filter(), cursor=None, limit=10, timeout=5)
+    [state] = [record.state for record in page.records]
     assert (state, store.tried) == (RecordState.COMPLETED, 2)
 
 

@@ -8,7 +8,6 @@ import sqlite3
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from onceward.stores.sqlite import errors as faults
 from tests.integration.sqlite_joining import path, store
 from tests.integration.sqlite_workers import claim, ident, opened, request
 from tests.integration.test_sqlite_processes import ask
+from tests.raw_sqlite import run_on
 
 __all__ = ["path", "store"]  # fixtures, re-exported so that pytest finds them
 
@@ -41,7 +41,7 @@ def pages(store: SQLiteStore, most: int | None = None) -> int:
             cursor.execute(f"PRAGMA max_page_count = {most}").fetchall()
         return int(cursor.execute("PRAGMA page_count").fetchall()[0][0])
 
-    return store._connection.run(time.monotonic() + 5, limit)
+    return run_on(store, limit)
 
 
 # ── busy ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -205,7 +205,7 @@ def test_a_read_only_file_or_directory_is_broken_and_the_hint_says_what_to_allow
 
 
 def test_a_connection_that_turns_read_only_is_broken(store: SQLiteStore) -> None:
-    store._connection.run(time.monotonic() + 5, lambda cursor: cursor.execute("PRAGMA query_only = 1").fetchall())
+    run_on(store, lambda cursor: cursor.execute("PRAGMA query_only = 1").fetchall())
     with pytest.raises(StoreBroken, match="read-only"):
         claim(store, "a")
 
@@ -258,13 +258,17 @@ def test_readers_check_the_file_once_a_second_and_writers_at_most_a_hundred_time
 
     claim(store, "a")
     monkeypatch.setattr(link.SQLiteConnection, "check_file", counted)
-    store._connection._checked_at = 1e18  # checked in the far future, so never checked again
+    monkeypatch.setattr(link, "FILE_CHECK_INTERVAL", 3600)
+    monkeypatch.setattr(link, "FILE_CHECK_INTERVAL_WRITING", 3600)
     claim(store, "b")
+    run(store.read([ident("a")], timeout=5))
     assert not looks
-    store._connection._checked_at = 0
-    run(store.read([ident("a")], timeout=5))
-    run(store.read([ident("a")], timeout=5))
+    monkeypatch.setattr(link, "FILE_CHECK_INTERVAL_WRITING", -1)  # over
+    claim(store, "c")
     assert len(looks) == 1
+    monkeypatch.setattr(link, "FILE_CHECK_INTERVAL", -1)
+    run(store.read([ident("a")], timeout=5))
+    assert len(looks) == 2
 
 
 def test_a_store_that_is_opened_again_accepts_the_new_file(store: SQLiteStore, path: Path) -> None:

@@ -18,6 +18,7 @@ from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteJoined, SQLiteStore
 from tests.integration.sqlite_joining import ask, complete, connection, do, effects, joined, path, store
 from tests.integration.sqlite_workers import ident, request
+from tests.raw_sqlite import run_on
 
 __all__ = ["connection", "joined", "path", "store"]  # fixtures, re-exported so that pytest finds them
 
@@ -177,7 +178,7 @@ def test_no_cursor_stays_open_and_the_busy_timeout_is_as_it_was(
     connection.rollback()
     connection.execute("DROP TABLE effects")  # refused while a statement is still running
     connection.commit()
-    assert store._connection._database is not None
+    assert run_on(store, lambda cursor: cursor.execute("SELECT 1").fetchall()) == [(1,)]
 
 
 def test_an_authorizer_that_refuses_us_is_named(store: SQLiteStore, connection: sqlite3.Connection) -> None:

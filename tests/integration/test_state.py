@@ -154,7 +154,7 @@ def test_entities_are_distinguished_like_keys(client: SyncClient, trucks: Blocki
     assert [trucks.get(entity) for entity in entities] == list(range(len(entities)))
     assert BlockingState(client, "cars").get(1) is None, "another state"
     other = client.once.using(tenant="acme").state("trucks")
-    assert client._wait(other.get(1)) is None, "another tenant"
+    assert client.wait(other.get(1)) is None, "another tenant"
 
 
 @pytest.mark.mission("E4", "E5")

@@ -34,6 +34,7 @@ from tests.integration.trucks_on_postgres import (
     store,
     trucks,
 )
+from tests.raw_postgres import batches_that_lock_first, lock_first
 from tests.servers.postgres import URL, execute
 
 __all__ = ["_quiet", "once", "sent", "store", "trucks"]  # fixtures, re-exported so that pytest finds them
@@ -135,8 +136,7 @@ def before_the_write(monkeypatch: pytest.MonkeyPatch, change: Callable[[], objec
 def test_after_a_race_batches_lock_their_entities_first_and_leave_no_empty_rows(
     once: Once, trucks: Any, schema: str, sent: list[list[str]]
 ) -> None:
-    store: Any = once.store
-    store._lock_first_batches = 1
+    lock_first(once.store, 1)
     future = Ordering("2999-01-01T00:00Z")
     many = [(f"truck {n}", at(1, message_id=f"m{n}"), n) for n in range(20)]
     outcomes = trucks.apply_many([*many, ("early", future, 1)])
@@ -146,8 +146,8 @@ def test_after_a_race_batches_lock_their_entities_first_and_leave_no_empty_rows(
         "a batch that has locked its entities knows that they exist"
     )
     assert execute(f"""SELECT entity FROM "{schema}".onceward_latest WHERE expires_at IS NOT NULL""") == []
-    assert store._lock_first_batches == 0
-    store._lock_first_batches = 1
+    assert batches_that_lock_first(once.store) == 0
+    lock_first(once.store, 1)
     sent.clear()
     assert {str(outcome) for outcome in trucks.apply_many(many)} == {"duplicate_message_noop"}
     assert sent == [lock, END]

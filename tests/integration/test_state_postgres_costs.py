@@ -17,10 +17,10 @@ from onceward.stores.postgres import PostgresStore, latest
 from onceward.stores.postgres.connection import PostgresConnection
 from onceward.stores.postgres.statements import statements
 from onceward.testing import FakeClock
-from tests.integration.postgres_backend import connections_of
 from tests.integration.postgres_connections import make_effects, with_psycopg
 from tests.integration.trucks import at
 from tests.integration.trucks_on_postgres import _quiet, another, count, once, store, trucks
+from tests.raw_postgres import connections_of, lock_first
 from tests.servers.postgres import URL, execute
 
 __all__ = ["_quiet", "once", "store", "trucks"]  # fixtures, re-exported so that pytest finds them
@@ -144,7 +144,7 @@ def test_a_new_connection_knows_nothing(store: PostgresStore, trucks: Any, sent:
 def test_a_duplicate_writes_nothing_and_waits_for_no_lock(once: Once, trucks: Any, schema: str) -> None:
     events = [("truck", at(5, message_id="m"), 5), ("truck", at(4, message_id="m4"), 4)]
     trucks.apply_many(events)
-    once.store._lock_first_batches = 5  # type: ignore[attr-defined]  # also while locking first
+    lock_first(once.store, 5)  # also while locking first
     with with_psycopg("READ COMMITTED") as theirs:
         theirs.execute(f'SELECT * FROM "{schema}".onceward_latest FOR UPDATE')
         theirs.execute(f'SELECT * FROM "{schema}".onceward_marks FOR UPDATE')

@@ -24,6 +24,7 @@ from onceward.testing import FakeClock
 from tests.clients import SyncClient
 from tests.integration.joined_block import users_connection
 from tests.integration.trucks import BlockingState, at
+from tests.raw_sqlite import database_of
 
 UPSERT = "INSERT INTO trucks VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET place = excluded.place"
 
@@ -214,9 +215,7 @@ class Counted:
         self.trucks = self.once.state("trucks")
         self.trucks.get("open the store")
         self.statements: list[str] = []
-        connection = store._connection._database
-        assert connection is not None
-        self._connection = connection
+        self.database = database_of(store)
 
     def fill_cache(self, events: list[Any]) -> None:
         """Entities are cached when they are read: not by the batch that creates them, but by the next one."""
@@ -227,11 +226,11 @@ class Counted:
     def during(self, events: list[Any]) -> list[str]:
         """The first words of each statement; one that is executed for many rows counts once."""
         seen: list[str] = []
-        self._connection.set_trace_callback(lambda text: seen.append(" ".join(text.split()[:3])))
+        self.database.set_trace_callback(lambda text: seen.append(" ".join(text.split()[:3])))
         try:
             self.trucks.apply_many(events)
         finally:
-            self._connection.set_trace_callback(None)
+            self.database.set_trace_callback(None)
         return [
             word
             for n, word in enumerate(seen)
@@ -333,8 +332,8 @@ def test_a_duplicate_writes_nothing_and_waits_for_no_lock(counted: Counted, tmp_
 
 
 def test_what_expires_is_found_by_an_index(counted: Counted) -> None:
-    for statement in (latest._EXPIRE_MARKS, latest._EXPIRE_DELETED):
-        plan = [row[-1] for row in counted._connection.execute(f"EXPLAIN QUERY PLAN {statement}", (0, 10))]
+    for statement in (latest.EXPIRE_MARKS, latest.EXPIRE_DELETED):
+        plan = [row[-1] for row in counted.database.execute(f"EXPLAIN QUERY PLAN {statement}", (0, 10))]
         assert not [step for step in plan if step.startswith("SCAN")], plan
 
 

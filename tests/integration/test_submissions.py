@@ -163,7 +163,7 @@ def test_nothing_that_is_kept_per_key_while_it_runs_is_left_afterwards(client: S
     for number in range(20):
         client.together(3, lambda number=number: client.run(f"k{number}", process, number))  # type: ignore[misc]  # binds the loop's value
     assert client.leases() == 0
-    assert client.once.store._waiting == {}
+    assert client.once.store.watched_keys() == 0
 
 
 @pytest.mark.mission("B2")

@@ -188,22 +188,22 @@ def test_a_declared_schedule_is_ticked_by_its_name_or_by_its_function(client: Sy
         ran.append(scheduled_at)
         return len(ran)
 
-    planned = client.once.schedule(PATTERN, tz="Europe/Berlin", name="report")(client._work(report))
-    outcome = client._wait(planned.tick())
+    planned = client.once.schedule(PATTERN, tz="Europe/Berlin", name="report")(client.work(report))
+    outcome = client.wait(planned.tick())
     assert (outcome.value, outcome.reason) == (1, "executed")
     assert ran[0].isoformat() == "2026-03-02T09:05:00+01:00"  # as clocks in Berlin show it
-    assert client._wait(planned.tick(FIVE_PAST)).replayed
+    assert client.wait(planned.tick(FIVE_PAST)).replayed
     assert fired(client) is None
     client.clock.advance("5m")
     assert fired(client) == FIVE_PAST + timedelta(minutes=5)  # the block does the work here
     assert len(ran) == 1
-    assert client._wait(planned(FIVE_PAST)) == 2  # called directly, it is a plain function
+    assert client.wait(planned(FIVE_PAST)) == 2  # called directly, it is a plain function
 
 
 def test_records_are_found_by_the_schedules_name(client: SyncClient) -> None:
     start_at(client.clock, FIVE_PAST)
     with ticked(client, "report", FIVE_PAST) as run:
-        client._wait(run.complete("12 pages")) if isinstance(client, AsyncClient) else run.complete("12 pages")
+        client.wait(run.complete("12 pages")) if isinstance(client, AsyncClient) else run.complete("12 pages")
     entry = client.read(FIVE_PAST, name="schedule:report")
     assert (entry.state, entry.value, entry.scope) == (RecordState.COMPLETED, "12 pages", "default/schedule:report")
     assert client.read("2026-03-02T08:05Z", name="schedule:report").token == entry.token
@@ -260,11 +260,11 @@ def test_declarations_that_cannot_work_are_refused(client: SyncClient) -> None:
     def two(one: int, other: int) -> None: ...
 
     schedule = client.once.schedule
-    schedule(PATTERN, name="report")(client._work(no_arguments))
+    schedule(PATTERN, name="report")(client.work(no_arguments))
     with pytest.raises(ConfigurationError, match="two schedules are named"):
-        schedule(PATTERN, name="report")(client._work(no_arguments))
+        schedule(PATTERN, name="report")(client.work(no_arguments))
     with pytest.raises(ConfigurationError, match="parameters that a schedule does not know"):
-        schedule(PATTERN, name="two")(client._work(two))
+        schedule(PATTERN, name="two")(client.work(two))
     with pytest.raises(ConfigurationError, match="unlike this client"):
         schedule(PATTERN, name="sync and async mixed")(
             no_arguments if isinstance(client, AsyncClient) else coroutine_function
@@ -278,8 +278,8 @@ async def coroutine_function() -> None: ...
 
 def test_a_fire_at_the_wrong_time_is_an_outcome_of_a_declared_function_and_is_reported(client: SyncClient) -> None:
     start_at(client.clock, FIVE_PAST)
-    planned = client.once.schedule(PATTERN, name="report")(client._work(lambda: None))
+    planned = client.once.schedule(PATTERN, name="report")(client.work(lambda: None))
     for wrong, reason in ((timedelta(seconds=31), "too early"), (-timedelta(hours=25), "too late")):
-        outcome = client._wait(planned.tick(FIVE_PAST + wrong))
+        outcome = client.wait(planned.tick(FIVE_PAST + wrong))
         assert (outcome.kind, outcome.reason) == ("stale", reason)
         assert client.events_named("skipped")[-1].reason == reason

@@ -29,7 +29,7 @@ class BlockingState:
 
     def __getattr__(self, name: str) -> Any:
         verb = getattr(self.state, name)
-        return lambda *args, **kwargs: self._client._wait(verb(*args, **kwargs))
+        return lambda *args, **kwargs: self._client.wait(verb(*args, **kwargs))
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres", "valkey"])

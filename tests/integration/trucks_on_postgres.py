@@ -14,6 +14,7 @@ from onceward import Once
 from onceward.latest import Ordering
 from onceward.stores.postgres import PostgresStore
 from tests.integration.postgres_connections import make_effects
+from tests.raw_postgres import lock_first
 from tests.servers.postgres import URL, execute
 
 WEEK = 7 * 86_400 * 1_000_000
@@ -70,7 +71,7 @@ def deliver_concurrently(
                 state, store = mine.state("trucks"), mine.store
                 state.get("open the store")
                 for turn in turns:
-                    store._lock_first_batches = lock_first_batches  # type: ignore[attr-defined]  # PostgresStore
+                    lock_first(store, lock_first_batches)
                     events = batch(number, turn, dice)
                     barrier.wait(60)
                     outcomes.extend(zip(events, state.apply_many(events), strict=True))

@@ -316,7 +316,7 @@ def test_the_conformance_kit_notices_a_broken_queue() -> None:
             await self.ack([delivery])
 
     kit = TestMemory()
-    kit._queue = Loses(ack_deadline=1.0)
+    kit.kept = Loses(ack_deadline=1.0)
     with pytest.raises(AssertionError):
         kit.test_failed_work_is_retried_and_then_acknowledged()
-    assert AckLosingQueue(kit._queue).name == "memory"
+    assert AckLosingQueue(kit.kept).name == "memory"

@@ -15,17 +15,17 @@ class TestMemory(QueueConformance):
 
     @pytest.fixture(autouse=True)
     def _own_queue(self) -> None:
-        self._queue = MemoryQueue(ack_deadline=self.ack_deadline)
+        self.kept = MemoryQueue(ack_deadline=self.ack_deadline)
 
     def queue(self, *, dead_letters: bool, ack_deadline: float) -> Queue:
-        self._queue.dead_letters = dead_letters
-        return self._queue
+        self.kept.dead_letters = dead_letters
+        return self.kept
 
     async def put(self, body: bytes, id: str) -> None:
-        self._queue.put(body, id=id)
+        self.kept.put(body, id=id)
 
     async def remaining(self) -> int:
-        return len(self._queue)
+        return len(self.kept)
 
     async def dead_letters(self) -> list[bytes]:
-        return [message.body for message, _ in self._queue.dead]
+        return [message.body for message, _ in self.kept.dead]

@@ -31,16 +31,14 @@ class Postgres:
     def __init__(self, binaries: Path, copy_of: Postgres | None = None) -> None:
         self._binaries = binaries
         self._folder = Folder()
-        self._data = self._folder.path / "data"
+        self.data = self._folder.path / "data"
         self._process: Process | None = None
         self.port = free_port()
         self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
         if copy_of is None:
-            self._run(
-                "initdb", "-U", "postgres", "-A", "trust", "-N", "-E", "UTF8", "--locale=C", "-D", str(self._data)
-            )
+            self._run("initdb", "-U", "postgres", "-A", "trust", "-N", "-E", "UTF8", "--locale=C", "-D", str(self.data))
         else:
-            subprocess.run(["cp", "-a", str(copy_of._data), str(self._data)], check=True)
+            subprocess.run(["cp", "-a", str(copy_of.data), str(self.data)], check=True)
 
     def _run(self, name: str, *arguments: str) -> None:
         command = self._folder.as_servant(str(self._binaries / name), *arguments)
@@ -57,7 +55,7 @@ class Postgres:
             "checkpoint_timeout": "1h",
         }
         options = [option for pair in settings.items() for option in ("-c", "=".join(pair))]
-        command = [str(self._binaries / "postgres"), "-D", str(self._data), "-p", str(self.port), *options]
+        command = [str(self._binaries / "postgres"), "-D", str(self.data), "-p", str(self.port), *options]
         self._process = Process(self._folder.as_servant(*command), self._folder.path / "log")
         self._process.await_up(self._answers)
 

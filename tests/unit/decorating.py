@@ -19,4 +19,4 @@ def backend(tmp_path: Path, clock: FakeClock) -> Backend:
 
 def decorated(client: SyncClient, fn: Any, **settings: Any) -> Any:
     """Return the decorated function itself, without the adapter that calls it."""
-    return client.once(**settings)(client._work(fn)) if settings else client.once(client._work(fn))
+    return client.once(**settings)(client.work(fn)) if settings else client.once(client.work(fn))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -14,31 +13,18 @@ from onceward.protocol.policy import SECOND
 from onceward.protocol.record import Record
 from onceward.protocol.requests import ClaimRequest, Verdict
 from onceward.runtime.bridge import run
-from onceward.runtime.heartbeat import Heartbeat
-from onceward.runtime.native_thread import PlainThread
 from onceward.stores import MemoryStore
 from onceward.testing.clock import FakeClock
 from tests.faulty import FaultyNetwork, FaultyStore
+from tests.heartbeats import ThreadlessHeartbeat
 
 LEASE = 600
-NAME = "onceward-heartbeat"
 
 
 def lease_of(record: Record, seconds: float) -> Lease:
     lease = Lease()
     lease.record, lease.nonce, lease.lease = record, record.nonce, round(seconds * SECOND)
     return lease
-
-
-class HandDriven(Heartbeat):
-    """A heartbeat without a thread: only `tick` renews."""
-
-    def _start(self) -> None:
-        self._thread = PlainThread()
-
-    def close(self) -> None:
-        self._thread = None
-        super().close()
 
 
 class Harness:
@@ -53,7 +39,7 @@ class Harness:
         self.events: list[Event] = []
         self.owned: list[Lease] = []  # their owners are alive
         self.bus.subscribe(self.events.append)
-        self.heartbeat = HandDriven(self.store, self.bus, monotonic=self.now)
+        self.heartbeat = ThreadlessHeartbeat(self.store, self.bus, monotonic=self.now)
 
     def now(self) -> float:
         return self.clock.elapsed / SECOND
@@ -95,7 +81,3 @@ def harness() -> Iterator[Harness]:
     harness = Harness()
     yield harness
     harness.heartbeat.close()
-
-
-def heartbeat_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == NAME]

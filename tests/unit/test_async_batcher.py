@@ -12,10 +12,15 @@ import pytest
 
 from onceward.errors import StoreBroken, StoreUnavailable
 from onceward.protocol.requests import Answer, AnyRequest
-from onceward.runtime.async_batcher import AsyncBatcher
+from onceward.runtime.async_batcher import AsyncBatcher, LoopQueue
 from tests.moved_time import TOO_LONG, in_thread
 from tests.unit.async_batcher_calls import all_of, ask, start, under_way
 from tests.unit.batcher_calls import LoopSend, Noted, answer_to, large, request, until
+
+
+def queues() -> int:
+    gc.collect()
+    return sum(isinstance(one, LoopQueue) for one in gc.get_objects())
 
 
 async def test_what_is_started_together_goes_together() -> None:
@@ -277,11 +282,11 @@ def test_loops_may_follow_each_other_and_leave_nothing_behind() -> None:
         await all_of(await start(batcher, request(f"{turn}/a")))
         await all_of([others.pop()])
 
+    before = queues()
     for turn in range(3):
         asyncio.run(both(turn))
     assert noted.calls == [[f"{turn}/{word}"] for turn in range(3) for word in "ab"]
-    gc.collect()
-    assert len(batcher._queues) == 0
+    assert queues() == before, "no queue outlives its loop"
 
 
 def test_two_loops_in_two_threads_do_not_wait_for_each_other() -> None:

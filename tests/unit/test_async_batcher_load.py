@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from onceward.errors import StoreUnavailable
 from onceward.protocol.requests import Answer, AnyRequest
-from onceward.runtime.async_batcher import MIN_BATCH, AsyncBatcher, LoopQueue
+from onceward.runtime import async_batcher
+from onceward.runtime.async_batcher import MIN_BATCH, AsyncBatcher
+from onceward.runtime.next_batch import next_batch
 from onceward.runtime.pending_request import PendingRequest
 from tests.moved_time import TOO_LONG
 from tests.unit.async_batcher_calls import all_of, ask, start
@@ -91,13 +94,12 @@ async def test_requests_that_wait_for_keys_in_flight_are_sent_when_these_return(
 
 async def test_many_requests_that_wait_for_one_key_do_not_keep_the_loop_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     takes: list[int] = []
-    take = LoopQueue._take
 
-    def noted(queue: LoopQueue, done_batch: list[PendingRequest]) -> list[PendingRequest]:
-        takes.append(len(done_batch))
-        return take(queue, done_batch)
+    def counted(waiting: list[PendingRequest], *choices: Any) -> Any:
+        takes.append(len(waiting))
+        return next_batch(waiting, *choices)
 
-    monkeypatch.setattr(LoopQueue, "_take", noted)
+    monkeypatch.setattr(async_batcher, "next_batch", counted)
     async with batch_in_flight(1) as (batcher, send):
         others = await start(batcher, *(request("first", bytes([number])) for number in range(2 * MIN_BATCH)))
         for _ in range(100):

@@ -186,7 +186,7 @@ def test_one_block_may_be_entered_again(client: SyncClient) -> None:
             with block:
                 pass
         else:
-            client._wait(entered(block))
+            client.wait(entered(block))
         client.clock.advance("2h")
     assert len(client.events_named("completed")) == 2
 
@@ -194,11 +194,11 @@ def test_one_block_may_be_entered_again(client: SyncClient) -> None:
 def test_one_block_cannot_have_two_owners(client: SyncClient) -> None:
     """Otherwise the first one to leave would end the claim of the other."""
     block = client.once.claim("k", window="1ms")
-    inside = client._enter(block, contextvars.Context())
+    inside = client.enter(block, contextvars.Context())
     with pytest.raises(Reentrant, match="already been entered"):
-        client._enter(block, contextvars.Context())
+        client.enter(block, contextvars.Context())
     assert inside.attempt == 1
-    client._leave(block, contextvars.Context(), None)
+    client.leave(block, contextvars.Context(), None)
     assert inside.state is RecordState.COMPLETED
 
 
@@ -330,7 +330,7 @@ def test_the_work_may_complete_its_own_claim(client: SyncClient) -> None:
     @client(key="k:{x}")
     def work(x: int) -> str:
         claim = here(client)
-        client._wait(claim.complete("recorded")) if client.mode == "async" else claim.complete("recorded")
+        client.wait(claim.complete("recorded")) if client.mode == "async" else claim.complete("recorded")
         return "returned"
 
     assert work(1) == "returned"
@@ -368,6 +368,6 @@ def test_a_claim_of_the_other_client_kind_names_the_right_function() -> None:
 
 def test_a_claim_shows_itself_in_a_line(client: SyncClient) -> None:
     with client.claim("k\nfake log line") as claim:
-        text = repr(claim._claim)
+        text = repr(claim.claim)
     assert "attempt 1" in text
     assert "\n" not in text

@@ -136,14 +136,14 @@ def test_what_must_not_travel_does_not() -> None:
 def test_close_may_be_called_again_and_nothing_is_claimed_after_it(client: SyncClient) -> None:
     assert client.run("k", len, [1]) == 1
     for _ in range(2):
-        client._wait(client.once.close())
+        client.wait(client.once.close())
     with pytest.raises(Stopping):
         client.run("other", len, [1])
 
 
 def test_a_client_that_was_never_used_closes(client: SyncClient) -> None:
     other = client.another()
-    other._wait(other.once.close())
+    other.wait(other.once.close())
 
 
 def test_a_client_is_a_block(tmp_path: Path) -> None:

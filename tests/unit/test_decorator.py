@@ -118,8 +118,8 @@ def test_the_qualified_name_distinguishes_methods_of_two_classes(client: SyncCli
             return "letter"
 
     mail, letter = decorated(client, Mail.send), decorated(client, Letter.send)
-    assert client._wait(mail(Mail(), 1)) == "mail"
-    assert client._wait(letter(Letter(), 1)) == "letter"
+    assert client.wait(mail(Mail(), 1)) == "mail"
+    assert client.wait(letter(Letter(), 1)) == "letter"
 
 
 @pytest.mark.parametrize("settings", [{"version": 1}, {"version": 2}, {"name": "other"}, {"tenant": "{x}"}])

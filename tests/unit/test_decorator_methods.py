@@ -52,13 +52,13 @@ def test_a_method_is_bound_and_its_receiver_is_no_payload(client: SyncClient) ->
         once = decorated(client, take, key="take:{order}")
 
     till = Till()
-    assert client._wait(till.once("A")) == "A 1"
-    assert client._wait(Till().once("A", amount=1)) == "A 1"  # another till, the same work
-    assert client._wait(Till.once(till, "A")) == "A 1"
-    assert client._wait(till.once.outcome("A")).replayed
+    assert client.wait(till.once("A")) == "A 1"
+    assert client.wait(Till().once("A", amount=1)) == "A 1"  # another till, the same work
+    assert client.wait(Till.once(till, "A")) == "A 1"
+    assert client.wait(till.once.outcome("A")).replayed
     assert till.once.key("A") == Till.once.key(till, "A")
-    assert client._wait(till.once.read("A")).value == "A 1"
-    assert client._wait(till.once.forget("A")) is True
+    assert client.wait(till.once.read("A")).value == "A 1"
+    assert client.wait(till.once.forget("A")) is True
     assert effects == ["A"]
 
 
@@ -87,8 +87,8 @@ def test_static_methods_are_functions(client: SyncClient) -> None:
         def take(order: str) -> str:
             return order
 
-    assert client._wait(Till.take("A")) == client._wait(Till().take("A")) == "A"
-    assert client._wait(Till.take.outcome("A")).replayed
+    assert client.wait(Till.take("A")) == client.wait(Till().take("A")) == "A"
+    assert client.wait(Till.take.outcome("A")).replayed
 
 
 def test_class_methods_know_their_class(client: SyncClient) -> None:
@@ -101,13 +101,13 @@ def test_class_methods_know_their_class(client: SyncClient) -> None:
     class Desk(Till):
         pass
 
-    assert [client._wait(Till.make("A")), client._wait(Till().make("A"))] == ["Till A"] * 2
-    assert client._wait(Desk.make("A")) == "Desk A"  # the class is part of the default key
+    assert [client.wait(Till.make("A")), client.wait(Till().make("A"))] == ["Till A"] * 2
+    assert client.wait(Desk.make("A")) == "Desk A"  # the class is part of the default key
     # Since Python 3.13, @classmethod gives a bound method whose attributes are those of the function: no class in them.
     of_desk = (Desk,) if sys.version_info >= (3, 13) else ()
-    assert client._wait(Desk.make.outcome(*of_desk, "A")).replayed
-    assert client._wait(Desk.make.forget(*of_desk, "A"))
-    assert [one.value for one in client._wait(client.once.map(Desk.make, ["A", "B"]))] == ["Desk A", "Desk B"]
+    assert client.wait(Desk.make.outcome(*of_desk, "A")).replayed
+    assert client.wait(Desk.make.forget(*of_desk, "A"))
+    assert [one.value for one in client.wait(client.once.map(Desk.make, ["A", "B"]))] == ["Desk A", "Desk B"]
 
 
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="there, @classmethod asks the function for its bound form")
@@ -121,14 +121,14 @@ def test_a_class_method_called_without_a_class_runs_nothing(client: SyncClient) 
     for call in (Till.make.outcome, Till.make.read, Till.make.forget):
         for arguments in ((), ("B",)):
             with pytest.raises(ConfigurationError, match=r"Class\.method\.outcome\(Class"):
-                client._wait(call(*arguments))
+                client.wait(call(*arguments))
 
 
 def test_a_parameter_called_cls_of_a_plain_function_is_any_parameter(client: SyncClient) -> None:
     def book(cls: str) -> str:
         return cls
 
-    assert client._wait(decorated(client, book)("economy")) == "economy"
+    assert client.wait(decorated(client, book)("economy")) == "economy"
 
 
 @pytest.mark.parametrize("kind", [staticmethod, classmethod])

@@ -24,7 +24,7 @@ def test_a_lease_that_no_object_refers_to_is_no_longer_renewed(harness: Harness)
     gc.collect()
     harness.after(LEASE / 2)
     assert [event.key for event in harness.reported("renewed")] == ["kept"]
-    assert len(harness.heartbeat._holds) == 1
+    assert len(harness.heartbeat.held()) == 1
 
 
 # ── what could not be settled immediately ──
@@ -59,7 +59,7 @@ def test_what_could_never_be_settled_lapses_and_is_forgotten(harness: Harness) -
     harness.network.heal()
     harness.after(1)
     assert harness.stored(hold).state is RecordState.PENDING
-    assert not harness.heartbeat._delayed
+    assert not harness.heartbeat.delayed()
 
 
 # ── when ──
@@ -134,4 +134,4 @@ def test_what_was_dropped_is_not_renewed_any_more(harness: Harness) -> None:
     harness.heartbeat.drop(harness.hold())
     harness.after(120)
     assert harness.network.calls["renew"] == 0
-    assert not harness.heartbeat._holds
+    assert not harness.heartbeat.held()

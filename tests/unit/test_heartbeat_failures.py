@@ -80,23 +80,30 @@ def test_a_lease_taken_by_another_owner_is_reported_lost_once_and_not_renewed_ag
     harness.heartbeat.tick()
     assert hold.lost
     assert rung == ["lost"]
-    assert not harness.heartbeat._holds
+    assert not harness.heartbeat.held()
     harness.after(LEASE)
     assert len(harness.reported("lost")) == 1
     assert harness.network.calls["renew"] == 1
     assert harness.stored(hold) == before
 
 
-def test_a_lease_that_its_owner_settled_meanwhile_is_not_lost(harness: Harness) -> None:
+def test_a_lease_that_its_owner_settled_meanwhile_is_not_lost(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The answer LOST also comes when the owner itself has just completed."""
     hold = harness.hold()
     rung: list[str] = []
     hold.on_lost = lambda: rung.append("lost")
     harness.clock.advance(LEASE)
     harness.taken_over(hold)
-    due = harness.heartbeat.due()
-    hold.is_settling = True  # begun after the heartbeat had checked
-    harness.heartbeat._renew(due)
+    sound = harness.store.renew
+
+    async def renew(renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
+        hold.is_settling = True  # begun after the heartbeat had checked
+        return await sound(renewals, timeout=timeout)
+
+    monkeypatch.setattr(harness.store, "renew", renew)
+    harness.heartbeat.tick()
     assert not hold.lost
     assert rung == []
 
@@ -119,7 +126,7 @@ def test_a_lease_that_its_owner_claimed_anew_meanwhile_is_not_lost(
     monkeypatch.setattr(harness.store, "renew", renew)
     harness.heartbeat.tick()
     assert not hold.lost
-    assert harness.heartbeat._holds == {b"another": hold}
+    assert harness.heartbeat.held() == [hold]
 
 
 def test_one_lost_lease_does_not_stop_the_renewal_of_the_others(harness: Harness) -> None:
@@ -159,7 +166,7 @@ def test_check_distinguishes_overdue_from_lost(harness: Harness) -> None:
         harness.after(36)
         claim.check()  # recovered
         harness.clock.advance(LEASE)
-        harness.taken_over(next(iter(harness.heartbeat._holds.values())))
+        harness.taken_over(harness.heartbeat.held()[0])
         with pytest.raises(LeaseOverdue):
             claim.check()  # the store has not reported it yet, but our own clock shows it
         harness.heartbeat.tick()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,13 +17,15 @@ from onceward.errors import Stopping
 from onceward.observe import Event
 from onceward.protocol.requests import Answer, Renewal
 from onceward.runtime.bridge import run
-from onceward.runtime.native_thread import PlainThread
+from onceward.runtime.native_thread import Wakeup
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores import MemoryStore
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.clock import FakeClock
 from tests.faulty import FaultyNetwork, FaultyStore
-from tests.unit.heartbeat_harness import NAME, Harness, harness, heartbeat_threads
+from tests.heartbeats import THREAD_NAME, heartbeat_threads
+from tests.raw_sqlite import busy, connection_of
+from tests.unit.heartbeat_harness import Harness, harness
 
 __all__ = ["harness"]  # fixtures, imported here so that pytest finds them
 
@@ -72,15 +74,21 @@ def test_a_short_lease_is_renewed_in_time_although_the_heartbeat_had_planned_a_l
 
 def test_the_heartbeat_has_a_connection_of_its_own(tmp_path: Path) -> None:
     """A connection that the work keeps busy does not keep the renewals out."""
-    store = SQLiteStore(tmp_path / "once.db")
+    clones: list[SQLiteStore] = []
+
+    class Cloned(SQLiteStore):
+        def clone(self) -> SQLiteStore:
+            clones.append(super().clone())
+            return clones[-1]
+
+    store = Cloned(tmp_path / "once.db")
     with Once(store, lease="300ms") as once, once.claim("work") as claim:
-        with store._connection._lock:
+        with busy(store):
             time.sleep(0.5)
         claim.check()
-        clone = once.heartbeat._own_store
-        assert isinstance(clone, SQLiteStore)
-        assert clone is not store
-    assert not clone._connection.is_open, "the heartbeat closes what it has opened"
+        [clone] = clones
+        assert connection_of(clone).is_open
+    assert not connection_of(clone).is_open, "the heartbeat closes what it has opened"
 
 
 def test_an_unexpected_error_in_the_store_does_not_end_the_thread(harness: Harness) -> None:
@@ -108,7 +116,7 @@ def test_a_canceller_that_fails_does_not_end_the_thread() -> None:
     with Once(store, lease="100ms") as once, once.claim("kept") as kept:
         once.subscribe(events.append)
         with pytest.raises(LeaseLost), once.claim("lost"):
-            hold = list(once.heartbeat._holds.values())[-1]
+            hold = once.heartbeat.held()[-1]
 
             def closed() -> None:
                 raise RuntimeError("Event loop is closed")
@@ -142,7 +150,7 @@ def test_a_process_that_ends_without_closing_joins_the_heartbeat_and_exits_immed
         [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=30, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [f"during: ['{NAME}']", "left: []"]
+    assert done.stdout.splitlines() == [f"during: ['{THREAD_NAME}']", "left: []"]
     assert done.stderr == ""
     assert time.monotonic() - began < 8, "the process waited for the heartbeat instead of waking it"
 
@@ -152,23 +160,19 @@ def test_a_process_that_ends_without_closing_joins_the_heartbeat_and_exits_immed
 def test_a_claim_made_by_a_signal_handler_while_its_thread_wakes_the_heartbeat_does_not_deadlock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with Once("memory://") as once:
+    with Once("memory://", lease="10m") as once:
         once.run("first", int)
-        ring = once.heartbeat._wakeup.wake
+        wake = Wakeup.wake
         inner: list[int] = []
 
-        def interrupted() -> None:
-            monkeypatch.setattr(once.heartbeat._wakeup, "wake", ring)
+        def interrupted(wakeup: Wakeup) -> None:
+            monkeypatch.setattr(Wakeup, "wake", wake)
             inner.append(once.run("from the handler", int))
-            ring()
+            wake(wakeup)
 
-        monkeypatch.setattr(once.heartbeat._wakeup, "wake", interrupted)
-        for turn in itertools.count():
-            once.heartbeat._next_check = float("inf")  # its own thread may set it, too, and then nothing wakes it
-            once.run(("outer", turn), int)
-            if inner:
-                break
-        assert inner == [0]
+        monkeypatch.setattr(Wakeup, "wake", interrupted)
+        with once.claim("outer", lease="1m"):  # due before the next check that the thread has planned
+            assert inner == [0]
 
 
 def test_a_clone_of_the_store_is_opened_with_the_thread_runtime(harness: Harness) -> None:
@@ -202,13 +206,13 @@ def until(condition: Callable[[], object]) -> None:
 
 @pytest.mark.mission("B3")
 def test_a_store_that_answers_too_little_does_not_end_the_thread() -> None:
+    before = heartbeat_threads()
     once = Once(Forgetful(), lease="50ms")
     reported: list[str] = []
     once.subscribe(lambda event: reported.append(event.name))
     with once.claim("order 7"):
         until(lambda: reported.count("renewal_failed") > 2)
-        assert once.heartbeat._thread is not None
-        assert once.heartbeat._thread.is_alive()
+        assert len(heartbeat_threads() - before) == 1
     once.close()
 
 
@@ -230,12 +234,20 @@ def test_a_listener_that_wants_to_exit_does_not_end_the_thread() -> None:
 
 
 @pytest.mark.mission("B3")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_thread_that_died_all_the_same_is_replaced_with_the_next_hold() -> None:
     once = Once(MemoryStore(), lease="50ms")
-    dead = PlainThread(target=int)
-    dead.start()
-    dead.join()
-    once.heartbeat._thread = dead
+    before = heartbeat_threads()
+
+    def dies() -> float:
+        if threading.current_thread() in heartbeat_threads() - before:
+            raise SystemExit
+        return time.monotonic()
+
+    once.heartbeat.monotonic = dies
+    with once.claim("order 6"):
+        until(lambda: heartbeat_threads() == before)
+    once.heartbeat.monotonic = time.monotonic
     reported: list[str] = []
     once.subscribe(lambda event: reported.append(event.name))
     with once.claim("order 7"):

@@ -19,6 +19,7 @@ from onceward.results.encryption import AesGcm
 from onceward.stores import MemoryStore
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.clock import FakeClock
+from tests.raw_sqlite import busy, run_on
 
 LARGE = "large " * 20_000
 
@@ -257,5 +258,8 @@ def test_a_look_waits_for_no_writer_and_no_other_thread(tmp_path: Path) -> None:
         writer.execute("ROLLBACK")
         writer.close()
         assert store.claims == 1
-        with store._connection._lock:  # of this thread: a lookup inside a call would come from a signal handler
-            assert store._connection.try_fetch("SELECT 1 WHERE 1 = length(?)", b"k") is None
+        looked_up = (once.key("k").id, b"")
+        assert store.lookup(*looked_up) is not None
+        with busy(store):
+            assert store.lookup(*looked_up) is None
+        assert run_on(store, lambda _: store.lookup(*looked_up)) is None, "as from a signal handler inside a call"

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import msgspec
 import pytest
 
 from onceward import (
@@ -20,11 +19,13 @@ from onceward import (
     StoreUnavailable,
 )
 from onceward.errors import Reentrant, VersionSkew
+from onceward.protocol.ports import Filter
 from onceward.protocol.record import READER
 from onceward.protocol.requests import Answer, ClaimRequest
 from onceward.stores import MemoryStore
 from onceward.testing import FakeClock
 from tests.clients import Backend, SyncClient
+from tests.raw_memory import overwrite
 from tests.unit.other_worker import owned
 
 
@@ -196,10 +197,10 @@ def test_a_decorated_method_keeps_its_receiver(client: SyncClient) -> None:
             self.taken.append(order)
             return order
 
-        once = client.once(key="t:{order}")(client._work(take))
+        once = client.once(key="t:{order}")(client.work(take))
 
     till = Till()
-    assert [one.value for one in client._wait(client.once.map(till.once, [1, 2, 1]))] == [1, 2, 1]
+    assert [one.value for one in client.wait(client.once.map(till.once, [1, 2, 1]))] == [1, 2, 1]
     assert till.taken == [1, 2]
 
 
@@ -279,9 +280,9 @@ def test_an_item_claimed_by_the_caller_of_the_batch_stops_no_other(client: SyncC
 def test_a_record_of_a_newer_version_stops_no_other(client: SyncClient) -> None:
     handler = Handler()
     mapped(client, handler, ["b"], key="{item}", name="n")
-    memory = client.once.store
-    (id, record), *_ = memory._records.items()
-    memory._records[id] = msgspec.structs.replace(record, min_reader=READER + 1)
+    store = client.once.store
+    [record] = client.drive(store.scan(Filter(), cursor=None, limit=10, timeout=5)).records
+    overwrite(store, record.id, min_reader=READER + 1)
     outcomes = mapped(client, handler, ["a", "b", "c"], key="{item}", name="n")
     assert [one.kind for one in outcomes] == ["executed", "failed", "executed"]
     with pytest.raises(VersionSkew):

@@ -16,6 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from onceward import Once
+from onceward.protocol.ports import Filter
 from onceward.protocol.record import AfterCrash, RecordState
 from onceward.protocol.requests import Answer, AnyRequest, ClaimRequest, Complete, Release, Renewal, Verdict
 from onceward.runtime.bridge import run
@@ -23,6 +24,7 @@ from onceward.stores import MemoryStore
 from onceward.stores.memory import records as memory_records
 from onceward.stores.memory import store as memory
 from onceward.testing import FakeClock
+from tests.raw_memory import expiry_entries_of
 
 LEASE = 60_000_000
 FILES = (memory.__file__, memory_records.__file__)
@@ -46,8 +48,8 @@ def test_one_key_that_fails_again_and_again_leaves_nothing_behind() -> None:
     once = Once(store)
     for _ in range(2_000):
         once.outcome("k", breaks)
-    assert len(store._records) == 1
-    assert len(store._expiry_heap) <= 2 * 10 + 64
+    assert sum(run(store.counts(timeout=1)).values()) == 1
+    assert expiry_entries_of(store) <= 2 * 10 + 64
 
 
 def test_what_was_compacted_is_still_evicted_when_its_time_is_over() -> None:
@@ -58,7 +60,7 @@ def test_what_was_compacted_is_still_evicted_when_its_time_is_over() -> None:
     for x in range(20):  # each needs the room of the one before
         once.forget(x - 1)
         assert once.run(x, int) == 0
-    assert len(store._records) <= 2
+    assert sum(run(store.counts(timeout=1)).values()) <= 2
 
 
 def between(step: int, call: Callable[[], Answer], other: Callable[[], Any]) -> Answer | None:
@@ -224,6 +226,6 @@ def test_records_without_a_note_do_not_keep_an_empty_one_each() -> None:
 
         work(1)
         work(2)
-    first, second = store._records.values()
+    first, second = run(store.scan(Filter(), cursor=None, limit=10, timeout=1)).records
     assert first.note is second.note
     assert first.arguments is second.arguments

@@ -37,6 +37,7 @@ from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite.table import SELECT_RECORDS, compute_answers, write_if_unchanged
 from onceward.testing.clock import FakeClock
 from onceward.testing.conformance.histories import CLOCK_STEPS, random_claim, random_request
+from tests.raw_sqlite import database_of
 from tests.unit.sqlite_calls import HOUR, LEASE, acquire, claim, complete, ident, request
 
 FEW, CROWD = range(8), range(150)
@@ -108,8 +109,7 @@ def test_a_batch_is_one_transaction_and_wakes_waiters_of_settled_keys(store: SQL
     for word in ("one", "two", "three"):
         store.watch(ident(word), lambda word=word: woken.append(word))  # type: ignore[misc]
     statements: list[str] = []
-    connection = store._connection._database
-    assert connection is not None
+    connection = database_of(store)
     connection.set_trace_callback(statements.append)
     batch: list[AnyRequest] = [
         request("three", b"3"),
@@ -133,8 +133,7 @@ def test_a_large_batch_takes_few_statements_and_a_replaced_owner_in_it_changes_n
         [taken] = run(other.send([request(70, b"another worker's")], 5))
     assert taken.verdict is Verdict.ACQUIRED
     statements: list[str] = []
-    connection = store._connection._database
-    assert connection is not None
+    connection = database_of(store)
     connection.set_trace_callback(statements.append)
     batch = [Complete(one.id, one.token, one.nonce, result=b"r", digest=b"r") for one in records if one]
     answers = run(store.send(batch, 5))
@@ -188,8 +187,7 @@ def test_an_update_never_overwrites_a_record_that_changed_since_it_was_read(
 ) -> None:
     seen = acquire(store, "a", nonce=b"the owner's")
     clock.advance("1h")  # expired: every worker may change the record
-    cursor = store._connection._cursor
-    assert cursor is not None
+    cursor = database_of(store).cursor()
     found = SELECT_RECORDS.fetch(cursor, [seen.id])
     answers, changes = compute_answers(found, transitions.apply, [ours(seen)], clock.now())
     assert changes
@@ -208,8 +206,7 @@ def test_not_even_a_record_that_changed_in_the_same_microsecond(
     store: SQLiteStore, clock: FakeClock, ours: Verb, theirs: Verb
 ) -> None:
     seen = acquire(store, "a", nonce=b"the owner's")
-    cursor = store._connection._cursor
-    assert cursor is not None
+    cursor = database_of(store).cursor()
     [answer], _ = compute_answers({seen.id: seen}, transitions.apply, [ours(seen)], clock.now())
     [changed] = run(store.send([theirs(seen)], 5))
     assert answer.record is not None
@@ -276,8 +273,7 @@ def test_of_two_claims_that_found_no_record_one_gets_the_key(path: Path) -> None
 
 
 def test_create_writes_nothing_over_a_record(store: SQLiteStore, clock: FakeClock) -> None:
-    cursor = store._connection._cursor
-    assert cursor is not None
+    cursor = database_of(store).cursor()
     first, _ = transitions.claim(None, request("a", b"first"), clock.now())
     second, _ = transitions.claim(None, request("a", b"second"), clock.now())
     assert [write_if_unchanged(cursor, None, first), write_if_unchanged(cursor, None, second)] == [True, False]
@@ -290,8 +286,7 @@ def test_create_writes_nothing_over_a_record(store: SQLiteStore, clock: FakeCloc
 def test_what_changes_nothing_takes_no_lock_and_writes_nothing(store: SQLiteStore, path: Path) -> None:
     done, running = acquire(store, "done"), acquire(store, "running")
     complete(store, done)
-    connection = store._connection._database
-    assert connection is not None
+    connection = database_of(store)
     before, log = connection.total_changes, Path(f"{path}-wal").stat().st_size
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")

@@ -18,6 +18,7 @@ from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite.cache import MAX_KEYS, RecordCache
 from onceward.testing.clock import FakeClock
+from tests.raw_sqlite import database_of
 
 ID = b"k".rjust(32, b".")
 
@@ -48,8 +49,7 @@ def complete(store: SQLiteStore, record: Record) -> Verdict:
 
 def statements(store: SQLiteStore) -> list[str]:
     executed: list[str] = []
-    connection: Any = store._connection._database
-    connection.set_trace_callback(lambda text: executed.append(text.split()[0]))
+    database_of(store).set_trace_callback(lambda text: executed.append(text.split()[0]))
     return executed
 
 

@@ -21,6 +21,7 @@ from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite import connection as sqlite_connection
 from onceward.testing.clock import FakeClock
+from tests.raw_sqlite import busy, database_of, run_on, traced, write_on
 from tests.unit.sqlite_calls import (
     Mode,
     acquire,
@@ -55,19 +56,8 @@ def test_a_foreign_writer_is_waited_for_until_the_deadline_and_no_longer(
 
 
 def test_the_wait_for_other_threads_counts_too(store: SQLiteStore) -> None:
-    inside, leave = threading.Event(), threading.Event()
-
-    def hold(_cursor: sqlite3.Cursor) -> None:
-        inside.set()
-        leave.wait(5)
-
-    thread = threading.Thread(target=store._connection.run, args=(time.monotonic() + 5, hold))
-    thread.start()
-    inside.wait(5)
-    with pytest.raises(StoreUnavailable, match="other calls of this process"):
+    with busy(store), pytest.raises(StoreUnavailable, match="other calls of this process"):
         claim_within(store, 0.02)
-    leave.set()
-    thread.join()
     assert claim_within(store, 5) is Verdict.ACQUIRED
 
 
@@ -82,17 +72,14 @@ def test_a_call_whose_time_is_over_before_its_turn_does_nothing(store: SQLiteSto
 
 
 def test_the_busy_timeout_follows_the_call_and_costs_no_statement_while_it_stays(store: SQLiteStore) -> None:
-    connection = store._connection._database
-    assert connection is not None
-    claim(store, "warm")
-    seen: list[str] = []
-    connection.set_trace_callback(seen.append)
-    claim(store, "a")
-    assert not [line for line in seen if "busy" in line]
-    run(store.read([ident("a")], timeout=7))
-    [statement] = [line for line in seen if "busy" in line]
+    with traced(store) as seen:
+        claim(store, "warm")
+        seen.clear()
+        claim(store, "a")
+        assert not [line for line in seen if "busy" in line]
+        run(store.read([ident("a")], timeout=7))
+        [statement] = [line for line in seen if "busy" in line]
     assert 5_500 < int(statement.removeprefix("PRAGMA busy_timeout = ")) <= 7_000
-    connection.set_trace_callback(None)
 
 
 def test_a_call_that_interrupts_a_call_of_its_own_thread_is_refused_and_does_no_harm(
@@ -105,8 +92,8 @@ def test_a_call_that_interrupts_a_call_of_its_own_thread_is_refused_and_does_no_
                 attempt()
         cursor.execute("ROLLBACK")
 
-    store._connection.run(time.monotonic() + 5, interrupted)
-    store._runtime = ThreadRuntime()
+    run_on(store, interrupted)
+    run(store.open(ThreadRuntime()))
     assert claim(store, "a").verdict is Verdict.ACQUIRED
 
 
@@ -116,7 +103,7 @@ def test_an_exception_inside_a_transaction_leaves_nothing_behind(store: SQLiteSt
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        store._connection.run(time.monotonic() + 5, lambda cursor: store._connection.write(cursor, interrupted))
+        write_on(store, interrupted)
     assert look(path, "SELECT count(*) FROM onceward_records") == [(0,)]
     assert claim(store, "a").verdict is Verdict.ACQUIRED
 
@@ -150,7 +137,7 @@ def test_a_second_interrupt_while_the_first_is_handled_leaves_no_transaction_ope
     before = sys.getprofile()
     try:
         with pytest.raises(KeyboardInterrupt):
-            store._connection.run(time.monotonic() + 5, lambda cursor: store._connection.write(cursor, interrupted))
+            write_on(store, interrupted)
     finally:
         sys.setprofile(before)
     assert claim(store, "b").verdict is Verdict.ACQUIRED
@@ -178,9 +165,7 @@ def test_the_settings_of_the_connection(path: Path, synchronous: str, value: int
     run(store.open(ThreadRuntime()))
 
     def pragma(name: str) -> Any:
-        return store._connection.run(
-            time.monotonic() + 5, lambda cursor: cursor.execute(f"PRAGMA {name}").fetchall()[0][0]
-        )
+        return run_on(store, lambda cursor: cursor.execute(f"PRAGMA {name}").fetchall()[0][0])
 
     assert pragma("journal_mode") == "wal"
     assert pragma("synchronous") == value
@@ -232,7 +217,6 @@ def test_the_runtime_of_the_last_open_is_used(path: Path) -> None:
 
 
 def test_on_an_event_loop_sqlite_runs_on_another_thread(path: Path) -> None:
-    store = SQLiteStore(path)
     loop = AsyncioRuntime()
     where: list[int] = []
 
@@ -241,7 +225,7 @@ def test_on_an_event_loop_sqlite_runs_on_another_thread(path: Path) -> None:
             where.append(threading.get_ident())
             return 1
 
-    store._clock = RecordingClock()
+    store = SQLiteStore(path, clock=RecordingClock())
 
     async def use() -> None:
         await store.open(loop)
@@ -257,11 +241,11 @@ def test_on_an_event_loop_sqlite_runs_on_another_thread(path: Path) -> None:
 def test_a_clone_has_a_connection_of_its_own_on_the_same_data(store: SQLiteStore) -> None:
     clone = store.clone()
     assert clone is not store
-    assert clone._clock is store._clock
+    assert clone.clock is store.clock
     run(clone.open(ThreadRuntime()))
     acquire(store, "a")
     assert claim(clone, "a", b"other").verdict is Verdict.RUNNING
-    assert clone._connection._database is not store._connection._database
+    assert database_of(clone) is not database_of(store)
     run(clone.close())
 
 

@@ -19,6 +19,7 @@ from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite import maintenance as upkeep
 from onceward.testing.clock import FakeClock
+from tests.raw_sqlite import run_on, traced
 from tests.unit.sqlite_calls import (
     DAY,
     HOUR,
@@ -92,9 +93,9 @@ def test_abandoned_attempts_are_found_among_those_that_still_run(store: SQLiteSt
 @pytest.mark.parametrize(
     ("statement", "values", "index"),
     [
-        (upkeep._SELECT_EXPIRED, (1, 1, 1), "onceward_purgeable"),
-        (upkeep._SELECT_FREE, (1, 1, 1), "onceward_unfinished"),
-        (upkeep._SELECT_ABANDONED, (1, 1, 1, 1, 1), "onceward_unfinished"),
+        (upkeep.SELECT_EXPIRED, (1, 1, 1), "onceward_purgeable"),
+        (upkeep.SELECT_FREE, (1, 1, 1), "onceward_unfinished"),
+        (upkeep.SELECT_ABANDONED, (1, 1, 1, 1, 1), "onceward_unfinished"),
     ],
 )
 def test_purge_finds_its_records_by_index_not_by_reading_a_million(
@@ -180,12 +181,8 @@ def test_scan_filters_and_turns_pages_by_id(store: SQLiteStore, clock: FakeClock
 
 
 def test_a_search_for_parked_records_uses_an_index(store: SQLiteStore, path: Path) -> None:
-    seen: list[str] = []
-    connection = store._connection._database
-    assert connection is not None
-    connection.set_trace_callback(seen.append)
-    run(store.scan(Filter(states=(RecordState.PARKED,)), cursor=None, limit=5, timeout=5))
-    connection.set_trace_callback(None)
+    with traced(store) as seen:
+        run(store.scan(Filter(states=(RecordState.PARKED,)), cursor=None, limit=5, timeout=5))
     plan = look(path, f"EXPLAIN QUERY PLAN {next(line for line in seen if line.startswith('SELECT'))}")
     assert "onceward_unfinished" in plan[0][3]
 
@@ -197,5 +194,5 @@ def test_a_long_read_ends_when_its_time_is_over(store: SQLiteStore) -> None:
             cursor.execute("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n")
 
     with pytest.raises(StoreUnavailable, match="exceeded its timeout"):
-        store._connection.run(time.monotonic() + 5, endless)
+        run_on(store, endless)
     assert run(store.counts(timeout=5)) == {}

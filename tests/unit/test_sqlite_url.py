@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import pickle
+import sqlite3
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
-from onceward.errors import ConfigurationError
+from onceward.errors import ConfigurationError, StoreBroken, StoreUnavailable
+from onceward.protocol.requests import Verdict
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.registry import open_store
 from onceward.stores.sqlite import SQLiteStore, from_url
+from tests.raw_sqlite import run_on
+from tests.unit.sqlite_calls import acquire, claim
+
+NORMAL = 1  # SQLite's number for this level
+
+
+def synchronous(cursor: sqlite3.Cursor) -> int:
+    return int(cursor.execute("PRAGMA synchronous").fetchall()[0][0])
 
 
 @pytest.mark.parametrize(
@@ -22,7 +32,11 @@ def test_a_percent_encoded_path_leads_to_exactly_that_file(tmp_path: Path, name:
     store = from_url(f"sqlite:///{quote(str(tmp_path / name))}")
     run(store.open(ThreadRuntime()))
     assert (tmp_path / name).is_file()
-    assert from_url(store.name)._path == store._path, "the name is a URL of the same store"
+    acquire(store, "a")
+    same = from_url(store.name)
+    run(same.open(ThreadRuntime()))
+    assert claim(same, "a", b"another").verdict is Verdict.RUNNING, "the name is a URL of the same store"
+    run(same.close())
     run(store.close())
 
 
@@ -35,14 +49,15 @@ def test_three_slashes_are_relative_and_resolved_immediately_four_are_absolute(
     run(store.open(ThreadRuntime()))
     assert (tmp_path / "sub.db").is_file()
     run(store.close())
-    assert from_url("sqlite:////somewhere/x.db")._path == "/somewhere/x.db"
     assert from_url("sqlite:////somewhere/x.db").name == "sqlite:////somewhere/x.db"
 
 
 def test_open_store_knows_sqlite(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{tmp_path}/x.db?synchronous=normal")
     assert isinstance(store, SQLiteStore)
-    assert store._synchronous == "NORMAL"
+    run(store.open(ThreadRuntime()))
+    assert run_on(store, synchronous) == NORMAL
+    run(store.close())
     assert isinstance(open_store("sqlite://:memory:"), SQLiteStore)
 
 
@@ -81,8 +96,14 @@ def test_a_pickled_store_is_its_settings_and_nothing_else(tmp_path: Path) -> Non
     store = SQLiteStore(tmp_path / "x.db", synchronous="NORMAL", migrate=False)
     other = pickle.loads(pickle.dumps(store))
     assert other is not store
-    assert other._settings()[:2] == (str(tmp_path / "x.db"), "NORMAL")
-    assert other._migrate is False
-    assert not other._connection.is_open
+    assert other.name == store.name
+    with pytest.raises(StoreUnavailable, match="not open"):
+        claim(other, "a")
+    with pytest.raises(StoreBroken):
+        run(other.open(ThreadRuntime()))
+    run(store.migrate(ThreadRuntime()))
+    run(other.open(ThreadRuntime()))
+    assert run_on(other, synchronous) == NORMAL
+    run(other.close())
     with pytest.raises(ConfigurationError, match="one process"):
         pickle.dumps(SQLiteStore(":memory:"))

@@ -10,7 +10,7 @@ from onceward.errors import StoreUnavailable
 from onceward.runtime.thread_batcher import ThreadBatcher
 from tests.moved_time import TOO_LONG, in_thread
 from tests.unit.batcher_calls import ThreadSend, answer_to, large, request
-from tests.unit.thread_batcher_calls import PATIENCE, ask, queued, start, under_way
+from tests.unit.thread_batcher_calls import PATIENCE, ask, start, under_way
 
 
 def test_a_single_call_is_sent_on_its_own_thread() -> None:
@@ -138,8 +138,8 @@ def test_no_caller_starves_and_the_leader_changes() -> None:
         one.result(TOO_LONG)
     assert sorted(word for call in send.calls for word in call) == sorted(owners)
     assert all(sender in {owners[word] for word in call} for sender, call in zip(send.senders, send.calls, strict=True))
-    assert not batcher._leader
-    assert queued(batcher) == 0
+    assert not batcher.is_sending()
+    assert batcher.waiting() == 0
 
 
 def test_a_store_that_answers_too_little_is_asked_one_by_one() -> None:

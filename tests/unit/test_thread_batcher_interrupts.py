@@ -18,7 +18,7 @@ from onceward.runtime import thread_batcher
 from onceward.runtime.thread_batcher import Follower, ThreadBatcher
 from tests.moved_time import TOO_LONG, in_thread
 from tests.unit.batcher_calls import ThreadSend, answer_to, request
-from tests.unit.thread_batcher_calls import ask, once_queued, queued, start, under_way
+from tests.unit.thread_batcher_calls import ask, once_queued, start, under_way
 
 
 class Interrupted(BaseException):
@@ -49,15 +49,9 @@ def interrupt() -> None:
 
 
 def is_free(batcher: ThreadBatcher) -> bool:
-    """Return whether no thread holds the lock: asked from another thread, because it is reentrant."""
-
-    def check() -> bool:
-        free = batcher._leading.acquire(blocking=False)
-        if free:
-            batcher._leading.release()
-        return free and not batcher._leader
-
-    return bool(in_thread(check).result(TOO_LONG))
+    """Return whether another thread can send a request: no lock is held, and no leader is left."""
+    one = request("is it free?")
+    return bool(in_thread(ask, batcher, one).result(TOO_LONG) == answer_to(one)) and not batcher.is_sending()
 
 
 @pytest.mark.fault("F27")
@@ -185,7 +179,7 @@ def test_signals_at_random_moments_leave_no_thread_waiting_and_no_answer_to_anot
     assert all(one.result(TOO_LONG) for one in workers)
     assert is_free(batcher)
     assert ask(batcher, request("last")) == answer_to(request("last"))
-    assert queued(batcher) == 0
+    assert batcher.waiting() == 0
 
 
 def test_the_leader_wakes_the_first_follower_that_still_waits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,12 +24,8 @@ def ask(batcher: ThreadBatcher, one: AnyRequest, timeout: float = PATIENCE) -> A
     return run(call())
 
 
-def queued(batcher: ThreadBatcher) -> int:
-    return len(batcher._waiting)
-
-
 def once_queued(batcher: ThreadBatcher, many: int, then: Callable[[], None]) -> None:
-    until(lambda: queued(batcher) == many)
+    until(lambda: batcher.waiting() == many)
     then()
 
 
@@ -37,9 +33,9 @@ def start(batcher: ThreadBatcher, *requests: AnyRequest, timeout: float = PATIEN
     """Start one thread per request, queued in this order behind a call that is in flight."""
     started: list[Future[Any]] = []
     for one in requests:
-        before = queued(batcher)
+        before = batcher.waiting()
         started.append(in_thread(ask, batcher, one, timeout))
-        until(lambda: queued(batcher) > before)  # noqa: B023 (called immediately)
+        until(lambda: batcher.waiting() > before)  # noqa: B023 (called immediately)
     return started
 
 
@@ -54,4 +50,4 @@ def under_way(holds: int = 1) -> Iterator[tuple[ThreadBatcher, ThreadSend]]:
     for number in range(holds):
         send.go(number)
     assert first.result(TOO_LONG) == answer_to(request("first"))
-    until(lambda: not batcher._leader)
+    until(lambda: not batcher.is_sending())

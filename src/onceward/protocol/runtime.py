@@ -42,6 +42,10 @@ class Batcher(Protocol):
         """Return the answer to one request, in a list of one."""
         ...
 
+    def waiting(self) -> int:
+        """Return how many requests wait for the next call."""
+        ...
+
 
 class ShieldedRequest(Protocol):
     """A request in flight. Cancelling a flow that awaits its answer does not cancel the request."""

@@ -62,6 +62,10 @@ class AsyncBatcher:
         queue.add(one)
         return one
 
+    def waiting(self) -> int:
+        """Return how many requests wait for the next call, on all event loops."""
+        return sum(queue.waiting() for queue in tuple(self._queues.values()))
+
 
 _batchers: weakref.WeakSet[AsyncBatcher] = weakref.WeakSet()
 
@@ -90,6 +94,9 @@ class LoopQueue:
         self._start_sender_if_needed()
         if one.deadline < self._alarm_at:
             self._set_alarm(one.deadline)
+
+    def waiting(self) -> int:
+        return len(self._waiting)
 
     # ── senders ─────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -72,14 +72,14 @@ class Heartbeat:
     def __init__(self, store: Store, bus: Bus, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._bus = bus
-        self._monotonic = monotonic
+        self.monotonic = monotonic
         self._reset()
         _heartbeats.add(self)
 
     def _reset(self) -> None:
         self._holds: WeakValueDictionary[bytes, Lease] = WeakValueDictionary()
         self._delayed: dict[bytes, DelayedSettlement] = {}
-        self._reconciler = OrphanReconciler(self._monotonic)
+        self._reconciler = OrphanReconciler(self.monotonic)
         self._own_store: Store | None = None
         self._thread: PlainThread | GreenletProofThread | None = None
         self._running = False
@@ -112,7 +112,7 @@ class Heartbeat:
 
     def settle_later(self, hold: Lease, settlement: AnySettlement) -> None:
         """Settle it once the owner's open transaction no longer blocks the store. Otherwise its lease expires."""
-        self._delayed[hold.nonce] = DelayedSettlement(hold, settlement, self._monotonic())
+        self._delayed[hold.nonce] = DelayedSettlement(hold, settlement, self.monotonic())
         self._wakeup.wake()
 
     def reconcile(self, hold: HasNonce, id: bytes, lease: int) -> None:
@@ -132,7 +132,7 @@ class Heartbeat:
         """
         began = time.monotonic()
         reported = timeout <= QUIET_WAIT
-        while has_claims_in_flight() or self._delayed or any(hold not in own for hold in self._held()):
+        while has_claims_in_flight() or self._delayed or any(hold not in own for hold in self.held()):
             waited = time.monotonic() - began
             if waited >= timeout:
                 break
@@ -143,21 +143,25 @@ class Heartbeat:
         self._emit_still_held("closed anyway: the key is free when its lease expires")
 
     def _emit_still_held(self, reason: str) -> None:
-        for hold in self._held():
+        for hold in self.held():
             self._emit("still_held", hold, reason=reason)
 
-    def _held(self) -> list[Lease]:
-        """Return the leases. Other threads may add some meanwhile."""
+    def held(self) -> list[Lease]:
+        """Return the leases that it renews. Other threads may add some meanwhile."""
         return [hold for reference in self._holds.valuerefs() if (hold := reference()) is not None]
+
+    def delayed(self) -> list[DelayedSettlement]:
+        """Return the settlements that wait for the end of a transaction."""
+        return list(self._delayed.values())
 
     def shortest_lease(self) -> float | None:
         """Return the shortest lease in seconds; None if no lease is held."""
-        return min((hold.lease for hold in self._held()), default=0) / SECOND or None
+        return min((hold.lease for hold in self.held()), default=0) / SECOND or None
 
     def due(self) -> list[Lease]:
         """Return the leases whose renewal is due now (also for a transaction that blocks the heartbeat)."""
-        now = self._monotonic()
-        return [hold for hold in self._held() if hold.renew_at <= now]
+        now = self.monotonic()
+        return [hold for hold in self.held() if hold.renew_at <= now]
 
     def close(self) -> None:
         """Stop renewing and join the thread. Leases that are still held expire by themselves."""
@@ -188,7 +192,7 @@ class Heartbeat:
         try:
             while not self._closing:
                 self._plan_next_check()
-                self._wakeup.wait(max(0.0, self._next_check - self._monotonic()))
+                self._wakeup.wait(max(0.0, self._next_check - self.monotonic()))
                 if not self._closing:
                     self._run_pass()
         finally:
@@ -203,7 +207,7 @@ class Heartbeat:
         except BaseException as error:  # noqa: BLE001 (any error of a store or listener, even SystemExit)
             left = self.due()
             for hold in left:
-                hold.renew_at = self._monotonic() + interval(hold) / RENEWALS_PER_LEASE  # soon, but not in a busy loop
+                hold.renew_at = self.monotonic() + interval(hold) / RENEWALS_PER_LEASE  # soon, but not in a busy loop
             with suppress(BaseException):
                 for hold in left:
                     self._emit("renewal_failed", hold, repr(error))
@@ -214,16 +218,15 @@ class Heartbeat:
         `take` notifies the thread only if its lease is due before that time.
         """
         self._next_check = math.inf  # a lease that is added meanwhile must notify
-        now = self._monotonic()
-        holds = self._held()
+        now = self.monotonic()
+        holds = self.held()
         shortest = min(map(interval, holds), default=IDLE_INTERVAL)
-        all_delayed = tuple(self._delayed.values())
         self._next_check = min(
             [
                 now + shortest,
                 self._reconciler.next_check(),
                 *(hold.renew_at for hold in holds),
-                *(delayed.try_at for delayed in all_delayed),
+                *(delayed.try_at for delayed in self.delayed()),
             ]
         )
 
@@ -232,13 +235,13 @@ class Heartbeat:
         due = self.due()
         for start in range(0, len(due), BATCH):
             self._renew(due[start : start + BATCH])
-        for delayed in tuple(self._delayed.values()):
+        for delayed in self.delayed():
             self._settle_delayed(delayed)
         for record in self._reconciler.release_due(self._connect):
             self._emit_record("released", record, reason="its answer came too late")
 
     def _settle_delayed(self, delayed: DelayedSettlement) -> None:
-        now, hold = self._monotonic(), delayed.hold
+        now, hold = self.monotonic(), delayed.hold
         if now < delayed.try_at:
             return
         verdict = None
@@ -247,14 +250,14 @@ class Heartbeat:
                 verdict = run(self._connect().settle([delayed.settlement], timeout=SETTLE_TIMEOUT))[0].verdict
             if verdict is None or verdict is Verdict.RUNNING:
                 delayed.pause = min(delayed.pause * 2, MAX_RETRY)
-                delayed.try_at = self._monotonic() + delayed.pause
+                delayed.try_at = self.monotonic() + delayed.pause
                 return
         self._delayed.pop(hold.nonce, None)
         if verdict is Verdict.OK:
             self._emit("failed", hold, getattr(delayed.settlement, "error_type", ""))
 
     def _renew(self, due: list[Lease]) -> None:
-        asked_at = self._monotonic()
+        asked_at = self.monotonic()
         timeout = min(hold.lease for hold in due) / SECOND / 6
         try:
             renewals = [Renewal(one.record.id, one.record.token, one.nonce, one.lease) for one in due]
@@ -279,7 +282,7 @@ class Heartbeat:
                 self._not_renewed(hold, f"the store answered {answer.verdict}")
 
     def _not_renewed(self, hold: Lease, error: str) -> None:
-        now = self._monotonic()
+        now = self.monotonic()
         import random  # imported here: most renewals succeed
 
         hold.renew_at = now + interval(hold) * (0.1 + 0.2 * random.random())  # noqa: S311 (not for security)
@@ -291,7 +294,7 @@ class Heartbeat:
     def _lost(self, hold: Lease) -> None:
         """Mark the lease as lost, unless its owner is just settling it: then the settlement's answer decides."""
         if hold.is_settling:
-            hold.renew_at = self._monotonic() + interval(hold)
+            hold.renew_at = self.monotonic() + interval(hold)
             return
         if self._holds.pop(hold.nonce, None) is None:
             return
@@ -331,7 +334,7 @@ class Heartbeat:
 
     def after_fork(self) -> None:
         """Reset in a forked child: it owns no lease, thread or connection of its parent."""
-        for hold in self._held():
+        for hold in self.held():
             hold.inherited = hold.lost = True
         _inherited.append(self._own_store)
         self._reset()

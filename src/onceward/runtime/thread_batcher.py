@@ -88,6 +88,14 @@ class ThreadBatcher:
                 if self._waiting:
                     self._wake_first()
 
+    def waiting(self) -> int:
+        """Return how many requests wait for the next call."""
+        return len(self._waiting)
+
+    def is_sending(self) -> bool:
+        """Return whether a call is in flight."""
+        return self._leader != 0
+
     async def _follow(self, me: Follower) -> Answer:
         self._waiting.append(me)  # before looking for a leader: one that has just finished wakes us
         try:

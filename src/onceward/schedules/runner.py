@@ -61,7 +61,7 @@ class ScheduleRunner:
         self.job = job
         self._on_result = on_result or (lambda _: None)
         self._clock_offset: int | None = None  # µs: the store's clock minus our monotonic one
-        self._cursor: Cursor | None = None
+        self.cursor: Cursor | None = None
         self._considered = 0
         self._settled: set[int] = set()
         self._own_slots: set[int] = set()
@@ -92,7 +92,7 @@ class ScheduleRunner:
 
     async def _check(self, pool: WorkerPool) -> int:
         await self.engine.ready()
-        if self._cursor is None:
+        if self.cursor is None:
             await self._register()
         now, records, more = await self._read_open_slots()
         due = agenda(records, self.schedule.slots, now, self._considered)
@@ -109,10 +109,10 @@ class ScheduleRunner:
     async def _register(self) -> None:
         """Read the cursor of the schedule. A new schedule begins now."""
         keys = self.schedule.cursors
-        while self._cursor is None:
+        while self.cursor is None:
             answers = await self._read_records([key.id for key in keys])
             self._update_cursor(answers)
-            if self._cursor is None:
+            if self.cursor is None:
                 moved = await move(self.engine, self.schedule, None, answers[0].now, 0)
                 await self.engine.runtime.sleep(0 if moved else FIRST_PAUSE * (1 + self.engine.runtime.jitter()))
 
@@ -127,7 +127,7 @@ class ScheduleRunner:
     def _update_cursor(self, answers: Sequence[Answer]) -> None:
         cursor = cursor_of(answers[:2])
         if cursor is not None:
-            self._cursor = cursor
+            self.cursor = cursor
             self._considered = max(self._considered, cursor.considered)
             self._settled = {slot for slot in self._settled if slot > self._considered}
 
@@ -156,7 +156,7 @@ class ScheduleRunner:
         A runner does this if it ran or missed a slot. Others do it only if the cursor has not moved for long.
         """
         self._settled.update(due.settled)
-        cursor = self._cursor
+        cursor = self.cursor
         if cursor is None or due.considered <= cursor.considered:
             return
         lagging = due.considered - cursor.considered > self.schedule.slots.catch_up_age // CURSOR_LAG_PARTS

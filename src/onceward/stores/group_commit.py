@@ -32,6 +32,10 @@ class GroupCommit:
                 runtime,
             )
 
+    def waiting_requests(self) -> int:
+        """Return how many requests wait while a call is in flight."""
+        return 0 if self._batcher is None else self._batcher.waiting()
+
     def send_batched(self, requests: Sequence[AnyRequest], timeout: float) -> Answers:
         """Send the requests; a single one goes through the batcher.
 

@@ -24,6 +24,10 @@ class Watchers:
 
         return stop
 
+    def watched_keys(self) -> int:
+        """Return for how many keys callers in this process wait."""
+        return len(self._waiting)
+
     def wake(self, ids: Iterable[bytes]) -> None:
         if not self._waiting:
             return

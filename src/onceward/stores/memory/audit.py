@@ -17,22 +17,22 @@ class MemoryAudit:
     """The most recent entries. The caller must hold the store's mutex."""
 
     def __init__(self) -> None:
-        self._entries: deque[AuditEntry] = deque(maxlen=MAX_ENTRIES)
+        self.entries: deque[AuditEntry] = deque(maxlen=MAX_ENTRIES)
 
     def add(self, entries: Iterable[AuditEntry]) -> None:
-        self._entries.extend(entries)
+        self.entries.extend(entries)
 
     def find(self, wanted: AuditFilter, limit: int, now: int) -> list[AuditEntry]:
-        return list(islice((entry for entry in reversed(self._entries) if matches_filter(entry, wanted, now)), limit))
+        return list(islice((entry for entry in reversed(self.entries) if matches_filter(entry, wanted, now)), limit))
 
     def redact(self, wanted: ErasureFilter) -> int:
         """Remove what names a key from matching entries."""
-        entries = [redacted(one) if one.key and wanted.selects(one.scope, one.key) else one for one in self._entries]
-        changed = sum(new is not old for new, old in zip(entries, self._entries, strict=True))
-        self._entries = deque(entries, maxlen=MAX_ENTRIES)
+        entries = [redacted(one) if one.key and wanted.selects(one.scope, one.key) else one for one in self.entries]
+        changed = sum(new is not old for new, old in zip(entries, self.entries, strict=True))
+        self.entries = deque(entries, maxlen=MAX_ENTRIES)
         return changed
 
     def purge(self, now: int) -> None:
-        kept = [entry for entry in self._entries if entry.at > now - AUDIT_RETENTION]
-        if len(kept) < len(self._entries):
-            self._entries = deque(kept, maxlen=MAX_ENTRIES)
+        kept = [entry for entry in self.entries if entry.at > now - AUDIT_RETENTION]
+        if len(kept) < len(self.entries):
+            self.entries = deque(kept, maxlen=MAX_ENTRIES)

@@ -75,12 +75,12 @@ ON CONFLICT (id) DO UPDATE
 SET content = excluded.content, message = excluded.message,
     created_at = excluded.created_at, expires_at = excluded.expires_at
 """
-_EXPIRE_MARKS = """
+EXPIRE_MARKS = """
 DELETE FROM onceward_marks WHERE id IN (
     SELECT id FROM onceward_marks WHERE expires_at <= ? ORDER BY expires_at LIMIT ?
 )
 """
-_EXPIRE_DELETED = """
+EXPIRE_DELETED = """
 DELETE FROM onceward_latest WHERE number IN (
     SELECT number FROM onceward_latest WHERE expires_at IS NOT NULL AND expires_at <= ? ORDER BY expires_at LIMIT ?
 )
@@ -276,8 +276,8 @@ def read_states(cursor: Cursor, ids: Sequence[bytes], now: int) -> list[EntitySt
 
 def expire(cursor: Cursor, now: int, limit: int) -> int:
     """Delete expired marks and deleted entities. Return how many rows were deleted."""
-    deleted = cursor.execute(_EXPIRE_MARKS, (now, limit)).rowcount
-    return deleted + cursor.execute(_EXPIRE_DELETED, (now, limit - deleted)).rowcount
+    deleted = cursor.execute(EXPIRE_MARKS, (now, limit)).rowcount
+    return deleted + cursor.execute(EXPIRE_DELETED, (now, limit - deleted)).rowcount
 
 
 def fetch_by_ids(cursor: Cursor, statement: str, ids: set[bytes], *first: Any) -> list[tuple[Any, ...]]:

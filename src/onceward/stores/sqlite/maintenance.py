@@ -28,17 +28,17 @@ PROGRESS_INSTRUCTIONS = 20_000
 """SQLite VM instructions between two checks of the deadline: well below a millisecond."""
 
 # Candidates only: `transitions.purgeable` decides again, inside the transaction.
-_SELECT_EXPIRED = f"""
+SELECT_EXPIRED = f"""
 SELECT id FROM onceward_records
 WHERE valid_until IS NOT NULL AND max{PURGEABLE_FROM} <= ? AND coalesce(min_reader, 1) <= ?
 ORDER BY max{PURGEABLE_FROM} LIMIT ?
 """  # noqa: S608 (our own numbers)
-_SELECT_FREE = """
+SELECT_FREE = """
 SELECT id FROM onceward_records
 WHERE state = 'FREE' AND token < ? AND coalesce(min_reader, 1) <= ?
 LIMIT ?
 """
-_SELECT_ABANDONED = """
+SELECT_ABANDONED = """
 SELECT id FROM onceward_records
 WHERE state = 'PENDING' AND lease_until <= ? AND token < ? AND coalesce(min_reader, 1) <= ?
     AND coalesce(after_crash, 0) = ? AND coalesce(released, 0) = 0
@@ -118,12 +118,12 @@ def counts(cursor: Cursor) -> dict[tuple[str, RecordState], int]:
 def candidates(cursor: Cursor, now: int, limit: int) -> list[bytes]:
     """Return the ids of up to `limit` records that look purgeable. Reads without a lock."""
     old = now - transitions.CLOCK_MARGIN
-    found = cursor.execute(_SELECT_EXPIRED, (now, READER, limit)).fetchall()
+    found = cursor.execute(SELECT_EXPIRED, (now, READER, limit)).fetchall()
     if len(found) < limit:
-        found += cursor.execute(_SELECT_FREE, (old, READER, limit - len(found))).fetchall()
+        found += cursor.execute(SELECT_FREE, (old, READER, limit - len(found))).fetchall()
     if len(found) < limit:
         values = (now - KEEP_UNFINISHED, old, READER, AfterCrash.RERUN.value, limit - len(found))
-        found += cursor.execute(_SELECT_ABANDONED, values).fetchall()
+        found += cursor.execute(SELECT_ABANDONED, values).fetchall()
     return [row[0] for row in found]
 
 
