@@ -17,7 +17,7 @@ import ormsgpack
 from onceward.errors import ResultCorrupt, ResultError, UnknownCodec
 
 from .declared import declared_shapes
-from .extensions import EXACT, Unstorable
+from .extensions import EXACT, NotStored, Unstorable
 from .outer_types import outer_types
 from .plain import LEAVES, is_plain
 from .reader import RUNS_AGAIN, ResultReader
@@ -48,7 +48,7 @@ class ResultType:
 
     def encode(self, value: Any) -> bytes:
         """Return the value as bytes, or raise `Unstorable` with the reason and the path."""
-        if not self.allows(value):
+        if not self.allows(value) and not isinstance(value, NotStored):  # which has its own reason
             raise Unstorable(f"it is {self._contradiction(value)}")
         try:
             data = _packb(value, None, EXACT)
