@@ -14,7 +14,7 @@ from onceward.engine import lookup, refusal, settle
 from onceward.engine.attempt import Attempt
 from onceward.engine.engine import Engine
 from onceward.engine.job import Job
-from onceward.engine.runner import begin
+from onceward.engine.runner import claim_one
 from onceward.locks import flow as lock
 from onceward.operations import table as operations
 from onceward.protocol.outcome import Outcome
@@ -74,7 +74,7 @@ def believes_the_clock(patch: pytest.MonkeyPatch) -> None:
 
     async def claim_once(engine: Engine, job: Job) -> Attempt | Outcome[Any]:
         attempt = Attempt(engine, job)
-        return await begin(attempt) or attempt
+        return await claim_one(attempt) or attempt
 
     patch.setattr(lock, "claim_lock", claim_once)
 

@@ -214,7 +214,7 @@ def test_time_spent_on_a_lock_that_a_clock_set_back_made_look_done_counts_as_wai
         clock.advance("10s")
         return Replayed(key="sync") if len(waits) < 5 else Running(key="sync")
 
-    monkeypatch.setattr("onceward.locks.flow.begin", acquire_slowly)
+    monkeypatch.setattr("onceward.locks.flow.claim_one", acquire_slowly)
     with pytest.raises(AlreadyRunning):
         client.once.lock("sync", wait="30s").acquire()
     assert waits == [30, 20, 10, 0, 0]

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from itertools import product
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from onceward import AsyncOnce, Once, verify
+from onceward import AsyncOnce, Once, RecordState, StoreUnavailable, applied, verify
 from onceward.engine.attempt import ENDED, MOVES, NEW, NOT_BEGUN, UNPROTECTED, Attempt, AttemptState, IllegalMove
+from onceward.results.codec import Codec
+from onceward.stores import MemoryStore
 
 
 @pytest.fixture
@@ -68,3 +73,79 @@ async def test_closing_a_call_while_it_verifies_does_not_release_work_that_has_r
         call.send(None)  # until `find` waits
         call.close()
     assert released == []
+
+
+def test_a_verification_that_is_interrupted_after_find_does_not_release_work_that_has_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`find` says that the effect happened; the interrupt comes while its result is encoded."""
+    effects, found = [], applied("done")
+
+    def work() -> str:
+        effects.append("effect")
+        raise TimeoutError
+
+    once = Once(MemoryStore(), lease="1h", after_crash=verify(lambda: found))
+    original = Codec.encode
+
+    def encode(codec: Codec, value: Any, *place: Any) -> Any:
+        return interrupted() if value == "done" else original(codec, value, *place)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Codec, "encode", encode)
+        with pytest.raises(KeyboardInterrupt):
+            once.run("order 7", work)
+    entry = once.read("order 7")
+    assert entry is not None
+    assert entry.state is RecordState.PENDING, "the next claim verifies"
+    assert effects == ["effect"]
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_in_the_handler_does_not_wait_ten_minutes_for_a_store_that_is_down() -> None:
+    class Down(MemoryStore):
+        """Answers no settlement."""
+
+        settlements = 0
+
+        async def settle(self, *_: Any, **__: Any) -> Any:
+            self.settlements += 1
+            raise StoreUnavailable("down, as the test wants it")
+
+    store = Down()
+    with pytest.raises(KeyboardInterrupt):
+        Once(store, lease="300ms").run("order 7", interrupted)
+    assert store.settlements >= 2, "it is sent again once"
+
+
+@pytest.mark.fault("F34")
+def test_a_forked_child_that_leaves_a_batch_releases_no_key_of_its_parent(tmp_path: Path) -> None:
+    once = Once(f"sqlite:///{tmp_path}/once.db", lease="1h")
+
+    def work(number: int) -> str:
+        if number == 0:
+            child = os.fork()
+            if child == 0:
+                raise SystemExit(0)
+            os.waitpid(child, 0)
+            states = [once.read(f"item:{one}", name="work") for one in range(3)]
+            assert [entry.state if entry else None for entry in states] == [RecordState.PENDING] * 3
+        return str(number)
+
+    try:
+        outcomes = once.map(work, range(3), key="item:{number}", name="work")
+    except SystemExit:
+        os._exit(0)  # the child
+    assert [one.kind for one in outcomes] == ["executed"] * 3
+
+
+async def test_a_claim_that_is_completed_twice_at_once_is_completed() -> None:
+    async with AsyncOnce(MemoryStore()) as once:
+        async with once.claim("order 7") as claim:
+            await asyncio.gather(claim.complete(1), claim.complete(1), return_exceptions=True)
+        entry = await once.read("order 7")
+    assert entry is not None
+    assert entry.state is RecordState.COMPLETED

@@ -1,11 +1,12 @@
 """Clean up after a call that was interrupted: by a cancellation, or by an exception that a signal handler raised.
 
-    nothing of the work was begun   → release the key
+    nothing of the work was begun   → release the key; a verification that is due stays on the record
     the work was running            → let the lease expire: the next claim handles it as a crash
     the claim has ended             → nothing
 
-A cancelled call of an async client settles its claim before the cancellation gets here. What is left for this file is
-treated like a crash of that call: one release, if the store answers, otherwise the lease expires.
+Work that is cancelled or interrupted in its handler is settled before (`conclude.settle_raised`). What is left for this
+file was interrupted before, between or inside our own steps. It is treated like a crash of that call: one release, if
+the store answers, otherwise the lease expires.
 """
 
 from __future__ import annotations
@@ -13,25 +14,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onceward.errors import StoreError
-from onceward.protocol.requests import Release
+from onceward.protocol.requests import Release, Verdict
 
 from .attempt import CLAIMING, OWNED, VERIFYING, Attempt
 from .engine import Engine
+from .retry import store_error_of
 
 
 async def abandon(attempts: Sequence[Attempt], error: BaseException) -> None:
     """Leave no key locked by work that was not begun. It raises nothing: the caller raises `error` afterwards."""
     for one in attempts:
         one.__exit__()
-    owned = [one for one in attempts if one.state is OWNED or one.state is VERIFYING]
-    unanswered = [one for one in attempts if one.state is CLAIMING and one.nonce]
+    own = [one for one in attempts if not one.inherited]  # a forked child owns nothing of its parent
+    owned = [one for one in own if one.state is OWNED or (one.state is VERIFYING and one.record.ask_first)]
+    release_later([one for one in own if one.state is CLAIMING and one.nonce])
     for one in attempts:
         one.abandon()
     if owned and owned[0].engine.runtime.supports_cancellation and isinstance(error, GeneratorExit):
         release_later(owned)  # a coroutine that is being closed cannot wait for the store
     elif owned:
         await _release(owned[0].engine, owned)
-    release_later(unanswered)
 
 
 async def _release(engine: Engine, attempts: Sequence[Attempt]) -> None:
@@ -40,14 +42,17 @@ async def _release(engine: Engine, attempts: Sequence[Attempt]) -> None:
     timeout = min(one.job.policy.call_timeout for one in attempts)
     engine.claims_in_flight.add(id(attempts))
     try:
-        await engine.shield(engine.store.settle(releases, timeout=timeout))
-    except StoreError:
+        answers, _ = await engine.shield(engine.store.settle(releases, timeout=timeout))
+    except BaseException as error:
         release_later(attempts)
-        return
+        if isinstance(store_error_of(error), StoreError):
+            return
+        raise
     finally:
         engine.claims_in_flight.discard(id(attempts))
-    for one in attempts:
-        engine.emit("released", one.key, one.record)
+    for one, answer in zip(attempts, answers, strict=True):
+        if answer.verdict is Verdict.OK:
+            engine.emit("released", one.key, one.record)
 
 
 def release_later(attempts: Sequence[Attempt]) -> None:

@@ -5,18 +5,19 @@
     NEW          nothing was sent
     CLAIMING     the claim was sent
     WAITING      another worker owns the key, and we wait for it
-    REFUSED      the store answered: replayed, running, mismatch, failed or parked
+    REFUSED      replayed, running, mismatch, failed or parked; or a call around this one holds the key
     OWNED        the key is ours, and the work has not begun
-    VERIFYING    `verify` checks whether an effect has happened
+    VERIFYING    `verify` checks whether an effect has happened: of a crashed attempt, or of this one after it raised
     RUNNING      the work runs; a `with` block is an attempt that stays here until the block ends
     SETTLING     the result, failure or release was sent
     SETTLED      the store confirmed it
     LOST         another worker took over
-    UNKNOWN      the store gave no definite answer
+    UNKNOWN      no answer to a claim or a settlement, or one that does not tell
     ABANDONED    interrupted: released if possible, otherwise the lease expires
     UNPROTECTED  the work runs without a claim, as declared: store down, no key, or test mode
 
-Only the flow that runs the attempt moves it. The heartbeat's thread reports what it sees in `lost` and `overdue`.
+The flow, or `claim.complete` inside the work, moves it. The heartbeat's thread only reports what it sees, in `lost` and
+`overdue`.
 """
 
 from __future__ import annotations
@@ -80,10 +81,10 @@ MOVES: Final[dict[AttemptState, frozenset[AttemptState]]] = {
 """The legal moves. Any other move is a bug in Onceward."""
 
 NOT_BEGUN: Final = frozenset({NEW, CLAIMING, WAITING, OWNED, VERIFYING})
-"""Nothing of the work has happened in this attempt, so its key may be released."""
+"""Nothing of the work has happened in this attempt, so its key may be released (VERIFYING: only before the work)."""
 
 ENDED: Final = frozenset({REFUSED, SETTLED, LOST, UNKNOWN, ABANDONED})
-"""Nothing is left to do for the key. What no longer runs is not renewed either."""
+"""Nothing must be done for the key any more, and it is not renewed. The work may still repeat its completion."""
 
 NO_RESULT: Final = object()
 """The work has not returned."""

@@ -8,13 +8,13 @@ from .abandon import abandon
 from .attempt import Attempt
 from .conclude import settle_raised, settle_returned, verify_first
 from .refusal import refusal_error
-from .runner import begin
+from .runner import claim_one
 
 
 async def enter(attempt: Attempt) -> None:
     """Acquire the key, or raise an error that says why not. A completed key raises AlreadyDone."""
     try:
-        refused = await begin(attempt)
+        refused = await claim_one(attempt)
         if refused is not None:
             raise refusal_error(refused)  # noqa: TRY301 (cleaned up like other errors)
         await enter_owned(attempt)
@@ -33,7 +33,7 @@ async def enter_owned(attempt: Attempt) -> None:
 
 
 async def leave(attempt: Attempt, error: BaseException | None) -> None:
-    """Settle the claim. Raise only if the block raised nothing, or if the key was lost."""
+    """Settle the claim. Raise if the block raised nothing and the claim could not be completed, or if it was lost."""
     try:
         outcome = await (settle_returned(attempt, None) if error is None else settle_raised(attempt, error))
     except BaseException as interrupt:

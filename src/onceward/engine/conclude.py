@@ -148,8 +148,11 @@ async def settle_raised(attempt: Attempt, error: BaseException, *, closing: bool
         attempt.abandon()
         raise error  # a coroutine that is being closed cannot wait for the store: the lease expires
     if attempt.end(error):
-        attempt.move(LOST)
+        if attempt.state is RUNNING:  # otherwise the work has seen it itself
+            attempt.move(LOST)
         return _unknown_outcome(attempt, None, lost=True)
+    if not isinstance(error, Exception):
+        attempt.hurry()  # the caller was cancelled or interrupted: do not keep it for the whole `settle_timeout`
     try:
         outcome = await _record_error(attempt, error)
     except StoreError as store_error:

@@ -47,7 +47,11 @@ class Owner(Protocol):
 
 
 class Finish(Protocol):
-    """Runs an awaitable to its end even if the caller is cancelled. A store that never waits needs no shield."""
+    """Runs an awaitable to its end even if the caller is cancelled. A store that never waits needs no shield.
+
+    It returns the result and the cancellation, or None. If the work failed and the caller was cancelled, it raises the
+    cancellation, with the failure as its cause.
+    """
 
     def __call__(
         self, work: Awaitable[T], on_cancel: Callable[[], None] | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from onceward.errors import StoreUnavailable
 from onceward.protocol.outcome import Executed, Failed, Outcome, Replayed
 from onceward.protocol.policy import Policy
 from onceward.protocol.record import AfterCrash
@@ -25,7 +26,7 @@ Outcomes = dict[bytes, Outcome[Any]]
 
 
 async def execute_all(engine: Engine, items: Sequence[Job | Exception]) -> list[Outcome[Any]]:
-    """Return one outcome per item. A repeated key runs once. An item that fails does not stop the others."""
+    """Return one outcome per item. A repeated key runs once. A handler that fails does not stop the others."""
     firsts: dict[bytes, Job] = {}
     for job in items:
         if isinstance(job, Job) and job.key is not NO_KEY and not switch.off:
@@ -109,4 +110,5 @@ async def _yield_sometimes(engine: Engine, index: int) -> None:
 
 
 def _failed_outcome(key: str, error: Exception) -> Outcome[Any]:
-    return Failed(key=key, error_type=type(error).__qualname__, error=message_of(error), final=True, exception=error)
+    final = not isinstance(error, StoreUnavailable)
+    return Failed(key=key, error_type=type(error).__qualname__, error=message_of(error), final=final, exception=error)

@@ -1,7 +1,8 @@
 """Ask the store again: the one place that repeats a request, with the same nonce and the same bytes.
 
 A lost reply is not a failure: the request may have been applied. The store recognises a repeated request by its nonce
-and gives the same answer. So a request that got no answer is repeated at least once, however late it is.
+and gives the same answer. So a request that got no answer is repeated at least once, however late it is
+(except a claim that our own open transaction blocks).
 """
 
 from __future__ import annotations

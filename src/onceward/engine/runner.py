@@ -14,8 +14,8 @@
     Executed
 
 A decorated function, `run` and `map` call `execute`. A `with` block, a lock, an HTTP request, a queue delivery, a saga
-and a slot of a schedule do the same steps themselves, because their work is called in another way: `claim` or `begin`,
-then their work, then `conclude.settle_returned` or `settle_raised`. After any exception they call `abandon`.
+and a slot of a schedule do the same steps themselves, because their work is called in another way: `claim` or
+`claim_one`, then their work, then `conclude.settle_returned` or `settle_raised`. After an exception they `abandon`.
 
 The handler's exceptions are passed as values until the client raises them, because a StopIteration raised
 through a coroutine would become a RuntimeError.
@@ -48,14 +48,14 @@ async def execute(engine: Engine, job: Job) -> Outcome[Any]:
         return replayed
     attempt = Attempt(engine, job)
     try:
-        refused = await begin(attempt)
+        refused = await claim_one(attempt)
         return await perform(attempt) if refused is None else refused
     except BaseException as error:
         await abandon([attempt], error)
         raise
 
 
-async def begin(attempt: Attempt) -> Outcome[Any] | None:
+async def claim_one(attempt: Attempt) -> Outcome[Any] | None:
     """Claim the key, and wait for it if declared. Return why it was refused. None: it is OWNED, or UNPROTECTED."""
     [refusal] = await claim(attempt.engine, [attempt])
     if attempt.state is WAITING:
@@ -69,7 +69,10 @@ async def claim(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool =
     """Claim the keys in one call. An attempt without a refusal is OWNED, WAITING (if it may), or UNPROTECTED.
 
     This is where it is decided that work runs without a claim. If the store is down and the policy does not say
-    `run`, its error is raised. Either all of the attempts have a key, or none has.
+    `run`, its error is raised. Either every job has a key, or none has (NO_KEY).
+
+    Later, once the store has answered that another worker runs the key, an outage is always raised: running
+    unprotected would be a second run.
     """
     if switch.off or attempts[0].key is NO_KEY:
         return run_unprotected(attempts, "disabled" if switch.off else "no key")

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from onceward.errors import (
     AlreadyCompleted,
+    ClaimError,
     ConfigurationError,
     LeaseLost,
     OutcomeUnknown,
@@ -45,6 +46,8 @@ async def settle(attempt: Attempt, settlement: AnySettlement, state: RecordState
         attempt.refuse_inherited()
     if attempt.state in (LOST, ABANDONED):
         raise LeaseLost("this claim is no longer ours; nothing was changed", key=attempt.key.text)
+    if attempt.state is SETTLING:
+        raise ClaimError("another call is settling this claim", key=attempt.key.text, hint="wait for it first")
     engine, timeout = attempt.engine, attempt.job.policy.call_timeout
     store, since = engine.store, engine.runtime.monotonic()
     cancelled: BaseException | None
@@ -70,7 +73,7 @@ async def settle(attempt: Attempt, settlement: AnySettlement, state: RecordState
 
 
 def on_answer(attempt: Attempt, answer: Answer, state: RecordState) -> None:
-    """Apply the store's answer to a settlement, and report it at once, whatever is raised afterwards."""
+    """Apply the store's answer to a settlement. An OK is reported here, whatever is raised afterwards."""
     engine = attempt.engine
     engine.heartbeat.drop(attempt)
     if answer.verdict is not OK:
@@ -208,7 +211,7 @@ async def release(attempt: Attempt) -> Answer:
 async def expire_lease(attempt: Attempt) -> None:
     """End the lease now: the next claim then handles it as a crash. If the store fails, the lease expires later."""
     attempt.abandon()
-    if attempt.state is not UNPROTECTED:
+    if attempt.state is not UNPROTECTED and not attempt.inherited:
         timeout = attempt.job.policy.call_timeout
         with suppress(StoreError):
             await attempt.engine.shield(attempt.engine.store.renew([attempt.renewal(0)], timeout=timeout))

@@ -19,7 +19,7 @@ from onceward.protocol.requests import Answer, ClaimRequest, Park, Verdict
 
 from . import settle, switch
 from .acquire import FIRST_PAUSE, LONGEST_PAUSE, emit_no_answer, refuse_reentry
-from .attempt import NO_RESULT, OWNED, SETTLED, SETTLING, Attempt
+from .attempt import NO_RESULT, OWNED, SETTLED, SETTLING, UNKNOWN, Attempt
 from .engine import Engine
 from .error_text import message_of
 from .job import Job
@@ -199,7 +199,11 @@ class JoinedJob:
             raise lost
         completion = await settle.encoded_completion(attempt, value)
         attempt.move(SETTLING)
-        answer = (await self.joined.settle([completion], timeout=self.job.policy.call_timeout))[0]
+        try:
+            answer = (await self.joined.settle([completion], timeout=self.job.policy.call_timeout))[0]
+        except BaseException:
+            attempt.move(UNKNOWN)
+            raise
         if answer.verdict is not Verdict.OK or answer.record is None:
             raise lost
         attempt.move(SETTLED)

@@ -20,7 +20,7 @@ from onceward.engine.attempt import Attempt
 from onceward.engine.conclude import verify_first
 from onceward.engine.job import Job
 from onceward.engine.lookup import lookup_outcome
-from onceward.engine.runner import begin
+from onceward.engine.runner import claim_one
 from onceward.errors import ClaimError, ConfigurationError, InvalidKey, NotAcquired, ResultError, StoreError
 from onceward.protocol.outcome import Executed, Failed, Outcome, Parked, Replayed
 from onceward.protocol.runtime import Runtime
@@ -148,7 +148,7 @@ async def _claim(attempt: Attempt) -> Outcome[Any] | None:
     if replayed is not None:
         return replayed
     try:
-        refused = await begin(attempt)
+        refused = await claim_one(attempt)
         if refused is None and attempt.record.ask_first:
             return await verify_first(attempt)
     except BaseException as error:

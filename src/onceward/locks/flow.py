@@ -23,7 +23,7 @@ from onceward.engine.engine import Engine
 from onceward.engine.job import Job
 from onceward.engine.lock_record import is_lock, lock_release
 from onceward.engine.refusal import refusal_error
-from onceward.engine.runner import begin
+from onceward.engine.runner import claim_one
 from onceward.engine.settle import settle
 from onceward.errors import LeaseLost, OncewardError, PayloadMismatch, Reentrant, StoreError, VersionSkew
 from onceward.protocol.outcome import Failed, Mismatch, Outcome, Replayed
@@ -67,7 +67,7 @@ async def claim_lock(engine: Engine, job: Job) -> Attempt | Outcome[Any]:
     while True:
         lock = Attempt(engine, job)
         try:
-            refused = await begin(lock)
+            refused = await claim_one(lock)
         except BaseException as error:
             await abandon([lock], error)
             raise

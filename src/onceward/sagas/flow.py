@@ -30,7 +30,7 @@ from onceward.engine.engine import Engine
 from onceward.engine.error_text import format_error, message_of
 from onceward.engine.job import Job
 from onceward.engine.lookup import lookup_outcome
-from onceward.engine.runner import begin
+from onceward.engine.runner import claim_one
 from onceward.engine.settle import expire_lease
 from onceward.errors import ConfigurationError, LeaseLost, Stopping, StoreError
 from onceward.protocol.outcome import Outcome
@@ -66,7 +66,7 @@ async def run_saga(engine: Engine, saga: SagaJob) -> Outcome[Any]:
         return replayed
     attempt = Attempt(engine, saga.job)
     try:
-        refused = await begin(attempt)
+        refused = await claim_one(attempt)
         if refused is not None:
             return refused
         run = SagaRun(attempt, saga)

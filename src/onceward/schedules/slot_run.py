@@ -25,7 +25,7 @@ from onceward.engine.engine import Engine
 from onceward.engine.job import Job
 from onceward.engine.lock_record import LOCK_FINGERPRINT, lock_release
 from onceward.engine.refusal import refusal_error
-from onceward.engine.runner import begin, perform
+from onceward.engine.runner import claim_one, perform
 from onceward.errors import NotAcquired, StoreError
 from onceward.locks.flow import claim_lock
 from onceward.protocol.operation_names import SKIPPED
@@ -89,7 +89,7 @@ async def run_slot(engine: Engine, run: SlotRun) -> Outcome[Any]:
 
 async def _claim_slot(engine: Engine, run: SlotRun, slot: Attempt) -> Outcome[Any] | None:
     """Claim the slot and acquire the overlap lock. Return the outcome that explains why not, or None."""
-    refused = await begin(slot)
+    refused = await claim_one(slot)
     if refused is not None:
         return _with_skip_reason(refused)
     if run.overlaps or slot.state is UNPROTECTED:
