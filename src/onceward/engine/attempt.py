@@ -1,22 +1,22 @@
 """An attempt: one delivery of work in this process, from its claim to its end.
 
-`protocol/transitions.py` has the states of the record, which the store keeps. Here are the states of the attempt:
+`protocol/transitions.py` has the states of the record, which is in the store. These are the states of the attempt:
 
-    NEW          nothing was sent
-    CLAIMING     the claim was sent
-    WAITING      another worker owns the key, and we wait for it
+    NEW          nothing has been sent
+    CLAIMING     the claim has been sent
+    WAITING      another worker owns the key, and this attempt waits for it
     REFUSED      the store answered: replayed, running, mismatch, failed or parked
-    OWNED        the key is ours, and the work has not begun
+    OWNED        this attempt owns the key, and the work has not started
     VERIFYING    `verify` checks whether an effect has happened
     RUNNING      the work runs; a `with` block is an attempt that stays here until the block ends
-    SETTLING     the result, failure or release was sent
+    SETTLING     the result, failure or release has been sent
     SETTLED      the store confirmed it
     LOST         another worker took over
     UNKNOWN      the store gave no definite answer
     ABANDONED    interrupted: released if possible, otherwise the lease expires
     UNPROTECTED  the work runs without a claim, as declared: store down, no key, or test mode
 
-Only the flow that runs the attempt moves it. The heartbeat's thread reports what it sees in `lost` and `overdue`.
+Only the flow that runs the attempt changes its state. The heartbeat thread sets `lost` and `overdue`.
 """
 
 from __future__ import annotations
