@@ -1,7 +1,7 @@
 """What happens to one piece of work, from the claim to the final answer, written once for sync and async.
 
-Read `runner.py` first: it is the flow. `attempt.py` has the states of a piece of work and the table of its moves.
+Read `runner.py` first: it is the flow. `attempt.py` has the states of an attempt and the table of legal moves.
 `acquire.py` claims keys and waits for them, `refusal.py` explains why a claim was refused. `conclude.py` decides how
-the work ends, `settle.py` writes that to the store, `retry.py` asks the store again, `abandon.py` cleans up after
+the work ends, `settle.py` writes that to the store, `retry.py` repeats requests, `abandon.py` cleans up after
 interrupts. `within.py` is work in the caller's own transaction, `many.py` is `once.map`. `events.py` reports it all.
 """

@@ -1,11 +1,11 @@
-"""Clean up after a call that was interrupted: by a cancellation, or by an exception that a signal handler raised.
+"""Clean up after a call that was interrupted by a cancellation, or by an exception from a signal handler.
 
-    nothing of the work was begun   → release the key
+    the work has not started        → release the key
     the work was running            → let the lease expire: the next claim handles it as a crash
     the claim has ended             → nothing
 
-A cancelled call of an async client settles its claim before the cancellation gets here. What is left for this file is
-treated like a crash of that call: one release, if the store answers, otherwise the lease expires.
+A cancelled call of an async client settles its claim before the cancellation gets here. The remaining cases are
+treated like a crash of that call: one attempt to release the key. If it fails, the lease expires.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .engine import Engine
 
 
 async def abandon(attempts: Sequence[Attempt], error: BaseException) -> None:
-    """Leave no key locked by work that was not begun. It raises nothing: the caller raises `error` afterwards."""
+    """Leave no key locked by work that has not started. It never raises: the caller raises `error` afterwards."""
     for one in attempts:
         one.__exit__()
     owned = [one for one in attempts if one.state is OWNED or one.state is VERIFYING]
@@ -35,7 +35,7 @@ async def abandon(attempts: Sequence[Attempt], error: BaseException) -> None:
 
 
 async def _release(engine: Engine, attempts: Sequence[Attempt]) -> None:
-    """Release keys that are ours, in one call that runs to its end even if the caller is cancelled."""
+    """Release keys that we own, in one call that completes even if the caller is cancelled."""
     releases = [Release(one.key.id, one.record.token, one.record.nonce) for one in attempts]
     timeout = min(one.job.policy.call_timeout for one in attempts)
     engine.claims_in_flight.add(id(attempts))
@@ -51,6 +51,6 @@ async def _release(engine: Engine, attempts: Sequence[Attempt]) -> None:
 
 
 def release_later(attempts: Sequence[Attempt]) -> None:
-    """Let the heartbeat's thread release claims that were granted, or may have been: the store does not answer now."""
+    """Let the heartbeat thread release claims that were or may have been granted: the store does not respond now."""
     for one in attempts:
         one.engine.heartbeat.reconcile(one, one.key.id, one.lease)

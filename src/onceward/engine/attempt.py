@@ -41,7 +41,7 @@ from .lease import Lease
 
 
 class AttemptState(StrEnum):
-    """The states that the top of this file explains."""
+    """The states of an attempt, as listed at the top of this file."""
 
     NEW = "new"
     CLAIMING = "claiming"
@@ -63,7 +63,7 @@ NEW, CLAIMING, WAITING, REFUSED, OWNED, VERIFYING, RUNNING, SETTLING, SETTLED, L
 )
 
 MOVES: Final[dict[AttemptState, frozenset[AttemptState]]] = {
-    NEW: frozenset({CLAIMING, REFUSED, ABANDONED, UNPROTECTED}),  # refused: a call around this one holds the key
+    NEW: frozenset({CLAIMING, REFUSED, ABANDONED, UNPROTECTED}),  # refused: an enclosing call holds the key
     CLAIMING: frozenset({WAITING, REFUSED, OWNED, UNKNOWN, ABANDONED}),
     WAITING: frozenset({CLAIMING, ABANDONED}),
     REFUSED: frozenset(),
@@ -80,17 +80,17 @@ MOVES: Final[dict[AttemptState, frozenset[AttemptState]]] = {
 """The legal moves. Any other move is a bug in Onceward."""
 
 NOT_BEGUN: Final = frozenset({NEW, CLAIMING, WAITING, OWNED, VERIFYING})
-"""Nothing of the work has happened in this attempt, so its key may be released."""
+"""The work has not started in this attempt, so its key may be released."""
 
 ENDED: Final = frozenset({REFUSED, SETTLED, LOST, UNKNOWN, ABANDONED})
-"""Nothing is left to do for the key. What no longer runs is not renewed either."""
+"""Nothing is left to do for the key, so its lease is not renewed."""
 
 NO_RESULT: Final = object()
 """The work has not returned."""
 
 
 class IllegalMove(AssertionError):
-    """A bug in Onceward: the attempt cannot go from its state to that one."""
+    """A bug in Onceward: the attempt cannot move from its state to the requested one."""
 
 
 class CurrentStep(Protocol):
@@ -100,10 +100,10 @@ class CurrentStep(Protocol):
 
 
 class Attempt(Lease):
-    """One delivery of work in this process. `record` is set once the key is ours, or the attempt is unprotected."""
+    """One delivery of work in this process. `record` is set once we own the key, or if the attempt is unprotected."""
 
     state: AttemptState = NEW
-    settled_as: RecordState | None = None  # what a SETTLED attempt made of its record
+    settled_as: RecordState | None = None  # the state of the record after settling
     result: Any = NO_RESULT
     joined: JoinedStore | None = None  # the caller's transaction in which the result was written
     outer: Attempt | None = None
@@ -125,7 +125,7 @@ class Attempt(Lease):
         return f"<Attempt {self.key.text}: {self.state}>"
 
     def move(self, state: AttemptState) -> None:
-        """Go to this state, which must be a legal move."""
+        """Move to this state. Raise IllegalMove if the move is not legal."""
         if state not in MOVES[self.state]:
             raise IllegalMove(f"an attempt cannot go from {self.state} to {state} ({self.key.text})")
         self.state = state
@@ -153,7 +153,7 @@ class Attempt(Lease):
         )
 
     def unprotect(self, reason: str) -> None:
-        """Go on without a claim. The work gets a claim that it can use, but that protects nothing."""
+        """Continue without a claim. The work gets a claim object that works as usual, but protects nothing."""
         from onceward.protocol.transitions import claim  # imported here: usually only stores need the table
 
         request = ClaimRequest(self.key.id, self.key.scope.text, self.key.text, b"", self.lease, note=self.job.note)
@@ -168,7 +168,7 @@ class Attempt(Lease):
 
     @property
     def is_settling(self) -> bool:  # type: ignore[override]  # only read
-        """Whether its owner settles it now, or has written the result in a transaction of its own."""
+        """Whether its owner is settling it, or has written the result in the caller's transaction."""
         return self.state is SETTLING or self.joined is not None
 
     def abandon(self) -> None:
@@ -191,7 +191,7 @@ class Attempt(Lease):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop being the current attempt, if it is: a block may be left in another context, as async fixtures do."""
+        """Stop being the current attempt, if it still is: async fixtures may leave a block in another context."""
         if self._reference is not None and _current.get() is self._reference:
             _current.set(None if self.outer is None else ref(self.outer))
 
@@ -250,6 +250,6 @@ _tokens = count(1)  # of unprotected attempts: strictly growing, as with a store
 
 
 def current() -> Attempt | None:
-    """Return the innermost attempt whose work this code is part of, or None."""
+    """Return the innermost attempt whose work is running this code, or None."""
     found = _current.get()
     return None if found is None else found()

@@ -14,7 +14,7 @@
     Executed
 
 A decorated function, `run` and `map` call `execute`. A `with` block, a lock, an HTTP request, a queue delivery, a saga
-and a slot of a schedule do the same steps themselves, because their work is called in another way: `claim` or `begin`,
+and a slot of a schedule take the same steps themselves, because they call their work differently: `claim` or `begin`,
 then their work, then `conclude.settle_returned` or `settle_raised`. After any exception they call `abandon`.
 
 The handler's exceptions are passed as values until the client raises them, because a StopIteration raised
@@ -42,7 +42,7 @@ from .lookup import lookup_outcome
 
 
 async def execute(engine: Engine, job: Job) -> Outcome[Any]:
-    """Do the job once, or return the outcome that explains why it was not done."""
+    """Run the job once, or return the outcome that explains why it did not run."""
     replayed = lookup_outcome(engine, job)
     if replayed is not None:
         return replayed
@@ -68,8 +68,8 @@ async def begin(attempt: Attempt) -> Outcome[Any] | None:
 async def claim(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool = True) -> list[Refusal]:
     """Claim the keys in one call. An attempt without a refusal is OWNED, WAITING (if it may), or UNPROTECTED.
 
-    This is where it is decided that work runs without a claim. If the store is down and the policy does not say
-    `run`, its error is raised. Either all of the attempts have a key, or none has.
+    This function decides whether work runs without a claim. If the store is down and the policy is not `run`,
+    it raises the store's error. Either all attempts have a key, or none of them does.
     """
     if switch.off or attempts[0].key is NO_KEY:
         return run_unprotected(attempts, "disabled" if switch.off else "no key")
@@ -92,7 +92,7 @@ async def claim(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool =
 
 
 def run_unprotected(attempts: Sequence[Attempt], reason: str) -> list[Refusal]:
-    """Let the work run without a claim. Emit an ERROR event, because each one needs attention, except in test mode."""
+    """Let the work run without a claim. Emit an ERROR event for each, except in test mode: an operator must check."""
     for one in attempts:
         one.unprotect(reason)
         if reason != "disabled":

@@ -33,9 +33,9 @@ OK, COMPLETED = Verdict.OK, RecordState.COMPLETED
 
 
 async def settle(attempt: Attempt, settlement: AnySettlement, state: RecordState) -> Answer:
-    """Send the settlement until the store answers or `settle_timeout` has passed. `state` is what the record becomes.
+    """Send the settlement until the store answers or `settle_timeout` has passed. `state` is the record's new state.
 
-    It runs to its end even if the caller is cancelled, and raises the cancellation afterwards. If the store does not
+    It completes even if the caller is cancelled, and raises the cancellation afterwards. If the store does not
     answer, the attempt is UNKNOWN and the store's error is raised.
     """
     if attempt.state is UNPROTECTED:
@@ -70,7 +70,7 @@ async def settle(attempt: Attempt, settlement: AnySettlement, state: RecordState
 
 
 def on_answer(attempt: Attempt, answer: Answer, state: RecordState) -> None:
-    """Apply the store's answer to a settlement, and report it at once, whatever is raised afterwards."""
+    """Apply the store's answer to a settlement, and report it immediately, whatever is raised afterwards."""
     engine = attempt.engine
     engine.heartbeat.drop(attempt)
     if answer.verdict is not OK:
@@ -157,7 +157,7 @@ async def fail(attempt: Attempt, error: BaseException, *, final: bool, known: bo
 
 
 def fail_later(attempt: Attempt, error: BaseException, *, final: bool, known: bool) -> None:
-    """Let the heartbeat's thread record the failure: the caller's open transaction blocks us from writing."""
+    """Let the heartbeat thread record the failure: the caller's open transaction blocks our write."""
     attempt.abandon()
     attempt.engine.heartbeat.settle_later(attempt, failure(attempt, error, final=final, known=known))
 
