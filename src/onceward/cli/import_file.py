@@ -65,7 +65,7 @@ Exit code 1: rows were rejected, in this run, in a dry run, or when the file was
 @click.option(
     "--name", help="Name shared by all editions of this file: rows replace earlier ones.  [default: file name]"
 )
-@click.option("--format", "kind", type=click.Choice(FORMATS), help="File format, if the file extension is not enough.")
+@click.option("--format", "kind", type=click.Choice(FORMATS), help="File format.  [default: from the file extension]")
 @click.option("--encoding", help="Encoding of a CSV file.  [default: detected]")
 @click.option("--delimiter", help="Delimiter of a CSV file, or: tab.  [default: detected]")
 @click.option("--dates", type=click.Choice(ORDERS), help="Order of day, month and year.  [default: detected]")

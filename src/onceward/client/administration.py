@@ -1,4 +1,4 @@
-"""Inspect and change records by hand: the sync methods of `Once`."""
+"""Inspect and change records manually: the sync methods of `Once`."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Administration(BaseClient):
     def audit(
         self, key: Any = None, *, name: str | None = None, within: Duration | None = None, limit: int = 100
     ) -> list[AuditEntry]:
-        """Return what was changed by hand and why, newest first: under this key, or under all keys."""
+        """Return which manual changes were made and why, newest first: under this key, or under all keys."""
         return run(
             records.audit(
                 self.engine,

@@ -1,4 +1,4 @@
-"""Inspect and change records by hand: the async methods of `AsyncOnce`."""
+"""Inspect and change records manually: the async methods of `AsyncOnce`."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class AsyncAdministration(BaseClient):
     async def audit(
         self, key: Any = None, *, name: str | None = None, within: Duration | None = None, limit: int = 100
     ) -> list[AuditEntry]:
-        """Return what was changed by hand and why, newest first: under this key, or under all keys."""
+        """Return which manual changes were made and why, newest first: under this key, or under all keys."""
         return await records.audit(
             self.engine,
             None if key is None else await key_object(self, key, name),
