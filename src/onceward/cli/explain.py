@@ -80,7 +80,8 @@ def clock_set_back(record: Record, now: int) -> int:
 def _lapsed(record: Record, now: int) -> list[str]:
     if is_requeued(record):
         since = (
-            f"{_owner(record)} made it runnable again {_ago(record.renewed_at, now)}, and it has not been delivered since."
+            f"{_owner(record)} made it runnable again {_ago(record.renewed_at, now)}, "
+            "and it has not been delivered since."
         )
         return [since, _next_delivery(record), "It waits for a delivery, or for a recovery worker: onceward recover."]
     silent = f"{_owner(record)} stopped responding in attempt {record.attempt}: it last renewed its lease "
