@@ -1,7 +1,7 @@
 """Writes docs/explain/state-table.md from the code: `python docs/make_state_table.py`.
 
 One representative record stands for each row of the table. Every verb is applied to it with the real functions, and
-the page says what came out. So the page always describes what the code does. The diagram of the attempt comes from its
+the page shows the results. So the page always describes what the code does. The diagram of the attempt comes from its
 table of moves.
 """  # noqa: INP001 (a script of the docs, not a package)
 
@@ -86,11 +86,11 @@ Onceward. If the process crashes, the attempt disappears, and the lease of its r
 """
 
 NOTES = """\
-- After an interrupt, a key is released only if its work has not begun: in CLAIMING, OWNED, or in VERIFYING before
+- After an interrupt, a key is released only if its work has not started: in CLAIMING, OWNED, or in VERIFYING before
   RUNNING. Work that was interrupted while it ran is treated like a crash: the lease expires.
 - SETTLED can lead to SETTLING again, because the work may complete its claim twice. The record does not change.
 - UNKNOWN can lead to SETTLING again, because a completion may be repeated. It can lead to UNPROTECTED if the policy
-  says to run without the store.
+  allows work to run without the store.
 """
 
 READING = """\

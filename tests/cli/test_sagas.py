@@ -112,7 +112,7 @@ def test_resolve_is_about_the_step_and_the_saga_continues(shop: Shop) -> None:
     assert entry.state == "PENDING", "claimable immediately, and not marked as completed"
     explanation = " ".join(shop.json("explain", "order:1")["explanation"])
     assert "made it runnable again" in explanation
-    assert "it was not delivered since" in explanation
+    assert "it has not been delivered since" in explanation
     assert shop.order(number=1)["wire"] == "by phone"
     assert shop.log == ["reserve", "wire", "ship"]
     [trail] = shop.json("audit")

@@ -11,13 +11,13 @@ from onceward.errors import ConfigurationError
 from onceward.observe.rules import Broken
 
 TIMEOUT: Final = 10.0
-"""Seconds for the connection and for each read."""
+"""Timeout in seconds for connecting and for each read."""
 
 SUCCESS: Final = 2
-"""The hundreds of a status that means success."""
+"""The first digit of a success status."""
 
 MAX_REPLY: Final = 1024
-"""Bytes of the reply that are read; it is not used."""
+"""How many bytes of the reply are read. The reply is not used."""
 
 
 class AlertNotSent(Exception):
@@ -54,7 +54,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def alert_document(broken: Broken) -> dict[str, Any]:
-    """Return the alert as JSON. `text` is the whole alert for people."""
+    """Return the alert as JSON. `text` is the whole alert in readable form."""
     return {
         "text": f"Onceward: {broken}\nMore: {broken.runbook}",
         "rule": broken.rule,

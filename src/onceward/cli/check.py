@@ -72,8 +72,8 @@ def check_rules(command: str | None, url: str | None) -> int:
     gets ONCEWARD_RULE, ONCEWARD_SCOPE and ONCEWARD_FIGURE in its environment. It runs without a shell: no pipes, no
     variables, no `~`; if you need those, use a script, or sh -c '…'.
 
-    With --alert-url, each broken rule is posted as JSON, also once in 24 h. Its field `text` is shown by Slack and
-    similar tools. The URL may be a secret, so prefer the environment variable; messages name only its host.
+    With --alert-url, each broken rule is posted as JSON, also at most once in 24 h. Slack and similar tools show
+    its field `text`. The URL may be a secret, so prefer the environment variable; messages name only its host.
 
     \b
     Examples, for cron:
@@ -175,7 +175,7 @@ def _print_report(found: Sequence[Broken], coverage: Coverage) -> None:
 
 
 def _send_alerts(command: str | None, url: str | None, found: Sequence[Broken], limits: Thresholds) -> None:
-    """Run the command and post to the URL. Each remembers separately what was sent."""
+    """Run the command and post to the URL. Sent alerts are recorded separately for each."""
     channels: list[tuple[str, Alert]] = []
     if command is not None:
         channels.append(("", partial(_run_command, _split_command(command))))

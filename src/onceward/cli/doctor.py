@@ -147,7 +147,7 @@ def _records(store: Store, spans: Mapping[str, str]) -> list[Check]:
 
 
 def _long_leases(found: Sequence[tuple[int, str]]) -> list[Check]:
-    """Return a check if leases were renewed in the future: the store's clock was set back, so they last too long."""
+    """Return a check if renewals are dated in the future: the store's clock was set back, so leases last too long."""
     if not found:
         return []
     set_back, key = max(found)
@@ -157,7 +157,7 @@ def _long_leases(found: Sequence[tuple[int, str]]) -> list[Check]:
 
 
 def _problems(store: Store) -> list[Check]:
-    """Return a check for each rule about what needs an operator, whatever the thresholds of `onceward check` are."""
+    """Return a check for each rule that needs an operator, regardless of the thresholds of `onceward check`."""
     limits = thresholds()
     found = run(record_figures(store, limits))
     numbers: dict[str, int] = {

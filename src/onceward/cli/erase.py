@@ -1,4 +1,4 @@
-"""`onceward erase`: delete everything that names the keys of a tenant, a scope, or with a prefix."""
+"""`onceward erase`: delete everything that names the keys of a tenant or a scope, or keys with a prefix."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ MAX_SCOPES = 10  # scopes in a preview for people; JSON lists all of them
 @WHY
 @common_options
 def erase_records(*, tenant: str | None, scope: str | None, prefix: str | None, yes: bool, why: str) -> int:
-    """Erase records and everything that names their keys, such as for a request under the GDPR.
+    """Erase records and everything that names their keys, for example after a GDPR request.
 
     Without --yes, nothing is deleted: the output shows counts and a sample. Options may be combined. Records, results,
     notes, latest states, audit entries and counters by tenant are erased; the audit trail gets one entry without any
-    key. Deliveries of erased keys run as new work.
+    key. If an erased key is delivered again, it runs as new work.
 
     Keys that a worker is processing are kept and reported (exit code 1): run it again later. Not erased: marks of
     processed events, which hold message ids until they expire, log files and backups. The reason (--why) is kept, so
@@ -58,7 +58,7 @@ def erase_records(*, tenant: str | None, scope: str | None, prefix: str | None, 
 
 
 def _show_progress(visited: int, total: int) -> None:
-    """Show progress on a terminal only: a log file needs no hundred lines."""
+    """Show progress only on a terminal, to keep log files short."""
     if sys.stderr.isatty():
         click.echo(f"\r{visited} of {total} records", err=True, nl=visited >= total)
 

@@ -80,7 +80,8 @@ def clock_set_back(record: Record, now: int) -> int:
 def _lapsed(record: Record, now: int) -> list[str]:
     if is_requeued(record):
         since = (
-            f"{_owner(record)} made it runnable again {_ago(record.renewed_at, now)}, and it was not delivered since."
+            f"{_owner(record)} made it runnable again {_ago(record.renewed_at, now)}, "
+            "and it has not been delivered since."
         )
         return [since, _next_delivery(record), "It waits for a delivery, or for a recovery worker: onceward recover."]
     silent = f"{_owner(record)} stopped responding in attempt {record.attempt}: it last renewed its lease "
@@ -112,7 +113,7 @@ def _made_claimable(record: Record, now: int) -> list[str]:
     """Describe work that an operator made claimable. The record does not hold the number of the attempt that failed."""
     return [
         f"{_owner(record)} claimed the last attempt {_ago(record.claimed_at, now)}. It failed: {_error(record)}.",
-        f"An operator made it claimable {_ago(record.updated_at, now)}, and it was not delivered since.",
+        f"An operator made it claimable {_ago(record.updated_at, now)}, and it has not been delivered since.",
         f"A delivery now runs it again, as attempt {record.attempt + 1}.",
     ]
 

@@ -65,7 +65,7 @@ Exit code 1: rows were rejected, in this run, in a dry run, or when the file was
 @click.option(
     "--name", help="Name shared by all editions of this file: rows replace earlier ones.  [default: file name]"
 )
-@click.option("--format", "kind", type=click.Choice(FORMATS), help="File format, if the file extension is not enough.")
+@click.option("--format", "kind", type=click.Choice(FORMATS), help="File format.  [default: from the file extension]")
 @click.option("--encoding", help="Encoding of a CSV file.  [default: detected]")
 @click.option("--delimiter", help="Delimiter of a CSV file, or: tab.  [default: detected]")
 @click.option("--dates", type=click.Choice(ORDERS), help="Order of day, month and year.  [default: detected]")
@@ -80,7 +80,7 @@ Exit code 1: rows were rejected, in this run, in a dry run, or when the file was
 @click.option("--rule", "rules", multiple=True, metavar="FIELD,FIELD",
               help="Rows that are equal in these fields are one person. May be repeated.")  # fmt: skip
 @click.option("--untrusted", is_flag=True,
-              help="Rows of this source identify no one by key, connect no people and replace no values.")  # fmt: skip
+              help="Rows of this source cannot identify people by key, connect people or replace values.")  # fmt: skip
 @click.option("--field", "fields", multiple=True, metavar="NAME=KIND",
               help="Declare a field, such as badge=number or staff_no=key. May be repeated.")  # fmt: skip
 @click.option("--no-similarity", "by_keys", is_flag=True, help="Match people by e-mail and external id only.")
@@ -207,7 +207,7 @@ def _print_summary(summary: Summary) -> None:
 
 
 def _remarks(summary: Summary) -> list[str]:
-    """Return what the user should know about how the file was read."""
+    """Return notes for the user about how the file was read."""
     lines = []
     if summary.dates_detected:
         lines.append(f"dates were read as {summary.dates} (detected): use --dates if they look wrong")

@@ -142,8 +142,8 @@ def ls(
     """List records, most recently updated first. FREE records are listed only with --state FREE.
 
     To read page by page, pass the cursor of the last record to --after, with the same --sort. If there are more
-    records, the cursor is also printed on stderr. Records that are updated meanwhile may be listed twice or left out
-    with --sort updated; use --sort key or --sort created to avoid that.
+    records, the cursor is also printed on stderr. With --sort updated, records that change meanwhile may be listed
+    twice or left out; use --sort key or --sort created to avoid that.
 
     \b
     Examples:

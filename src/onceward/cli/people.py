@@ -111,7 +111,7 @@ def show_command(*, id: str, url: str) -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--what", type=click.Choice(KINDS), default="golden", show_default=True,
               help="Merged people, source records with their people, or the evidence.")  # fmt: skip
-@click.option("--format", "kind", type=click.Choice(FORMATS), help="File format, if the file extension is not enough.")
+@click.option("--format", "kind", type=click.Choice(FORMATS), help="File format.  [default: from the file extension]")
 @PEOPLE
 @OUTPUT
 def export_command(*, file: Path, what: str, kind: str | None, url: str) -> None:
@@ -129,9 +129,9 @@ def export_command(*, file: Path, what: str, kind: str | None, url: str) -> None
 @PEOPLE
 @OUTPUT
 def delete_command(*, id: str, yes: bool, url: str) -> None:
-    """Erase a person: every record, key, id, question, and the memory of its imported rows.
+    """Erase a person: every record, key, id and question, and the stored data about its imported rows.
 
-    If a source still has the person, its next import adds the person again.
+    If a source still contains the person, its next import adds the person again.
     """
     with _open(url) as people:
         ask("Erase this person", person_lines(people, id), yes=yes)
@@ -147,7 +147,7 @@ def delete_command(*, id: str, yes: bool, url: str) -> None:
 def answer_command(*, file: Path, who: str | None, url: str) -> int:
     """Answer many questions: a CSV file with the columns one, other and answer (same or different).
 
-    A line that cannot be applied is reported, and the others go on. Applying a file again changes nothing.
+    A line that cannot be applied is reported; the other lines are still applied. Applying a file again changes nothing.
     """
     done = failed = 0
     with _open(url) as people, file.open(encoding="utf-8-sig", newline="") as lines:
@@ -176,13 +176,13 @@ def _apply(people: People, row: dict[str, Any], who: str | None) -> None:
 
 
 @people_group.command("train")
-@click.option("--relink", is_flag=True, help="Then compare all records again, and divide them into people.")
+@click.option("--relink", is_flag=True, help="Afterwards, compare all records again and reassign them to people.")
 @PEOPLE
 @OUTPUT
 def train_command(*, relink: bool, url: str) -> None:
     """Estimate from the stored records how often fields agree and how frequent names are. No labels are needed.
 
-    Answers of `onceward review` sharpen the estimates. The confidence of later decisions uses them.
+    Answers from `onceward review` improve the estimates. Later decisions use them to compute their confidence.
     """
     with _open(url) as people:
         model = people.train()

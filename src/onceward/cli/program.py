@@ -189,7 +189,7 @@ def current_settings() -> dict[str, EffectiveSetting]:
 
 
 def _print_notices(store: EffectiveSetting) -> None:
-    """Name the file that chooses the store, and files that are ignored: whoever writes them directs the command."""
+    """Print which file selects the store and which files are ignored, because a file can redirect the command."""
     folder = Path.cwd()
     for path in untrusted_files(folder):
         print_error(f"{path} is ignored, because other users can change it → run: chmod go-w {path}; chown it to you")

@@ -57,7 +57,7 @@ as crashed.
 
 The command line is the payload of the key: the same key with a different command is refused, unless --any-command is
 given. A terminal is not passed as stdin, because its input could not be repeated. If $ONCEWARD_STORE_URL contains a
-password, the command does not get this variable, unless --inherit-store is given.
+password, the command does not receive this variable, unless --inherit-store is given.
 
 \b
 Examples:
@@ -104,7 +104,9 @@ class CommandStopped(Exception):
 @click.option("--name", default=OPERATION, show_default=True, help="Operation of the key.")
 @setting_option("--window", metavar="DURATION", help="How long the output is replayed, or: forever.  [default: 24h]")
 @setting_option(
-    "--lease", metavar="DURATION", help="An owner that does not renew for this long counts as dead.  [default: 60s]"
+    "--lease",
+    metavar="DURATION",
+    help="How long an owner may go without a renewal before it counts as dead.  [default: 60s]",
 )
 @setting_option(
     "--wait", metavar="DURATION", help="How long to wait for another owner. If it dies, take over.  [default: 24h]"

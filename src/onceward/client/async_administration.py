@@ -1,4 +1,4 @@
-"""Inspect and change records by hand: the async methods of `AsyncOnce`."""
+"""Inspect and change records manually: the async methods of `AsyncOnce`."""
 
 from __future__ import annotations
 
@@ -83,12 +83,12 @@ class AsyncAdministration(BaseClient):
         dry_run: bool = True,
         why: str = "",
     ) -> Erased:
-        """Erase all records of a tenant, a scope or with a key prefix, and everything that names their keys.
+        """Erase all records of a tenant or scope, or with a key prefix, and everything that names their keys.
 
         That includes notes, results, latest states, audit entries, and counters by tenant. By default nothing is
         deleted: the returned counts are a preview. Pass `dry_run=False` to erase. Keys that a worker is processing are
-        kept and counted; erase again later. Deliveries of erased keys run as new work. The audit trail gets one entry
-        without any key.
+        kept and counted; erase again later. If an erased key is delivered again, it runs as new work. The audit trail
+        gets one entry without any key.
         """
         wanted = erasure_filter(tenant, scope, prefix)
         signed = erase_signature(wanted, why)
@@ -98,7 +98,7 @@ class AsyncAdministration(BaseClient):
     async def audit(
         self, key: Any = None, *, name: str | None = None, within: Duration | None = None, limit: int = 100
     ) -> list[AuditEntry]:
-        """Return what was changed by hand and why, newest first: under this key, or under all keys."""
+        """Return which manual changes were made and why, newest first: under this key, or under all keys."""
         return await records.audit(
             self.engine,
             None if key is None else await key_object(self, key, name),
@@ -118,8 +118,9 @@ class AsyncAdministration(BaseClient):
     async def check(self, *, rules: Mapping[str, Any] | None = None, alert: AsyncAlert | None = None) -> list[Broken]:
         """Return the health rules that are broken now; `rules` overrides thresholds.
 
-        `alert` is called for each broken rule, at most once in 24 h. The rules judge only counters (`counters=True`)
-        and PENDING records, so an empty list says nothing about anything else.
+        `alert` is called for each broken rule, at most once in 24 h. Four rules read records (PENDING,
+        PARKED, FAILED, schedules). The others need counters (`counters=True`): without them, an empty list does not
+        mean that these rules hold.
         """
         thresholds = parse_thresholds(rules or {})
         found = await broken_rules(self.engine, thresholds)

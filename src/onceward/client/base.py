@@ -109,7 +109,7 @@ class BaseClient:
         self.heartbeat = Heartbeat(store, bus)
         self.engine = DeclaringEngine(store, self._runtime(), self.heartbeat, bus, THIS_PROCESS)
         self.engine.declared = DeclaredOperations()
-        # Of `Once.aio`, at most one; shared by all clients that `using` returns.
+        # At most one, for `Once.aio`. All clients that `using` returns share it.
         self._async_engines: list[DeclaringEngine] = []
 
     def _reset_operation_caches(self) -> None:

@@ -1,4 +1,4 @@
-"""Warn if a deployment declares an operation differently than before, and say what that means for existing keys.
+"""Warn if a deployment changes the declaration of an operation, and explain the effect on existing keys.
 
 Each operation's declaration is stored as the latest state of an entity, so it does not appear among the records. A
 client reads all of them in one call when it opens the store, and writes those that are new or have changed.
@@ -31,7 +31,7 @@ RETENTION: Final = Retention(0, 0)  # these states have no marks and are never d
 
 
 class StoredDeclaration(Struct, frozen=True, forbid_unknown_fields=False):
-    """What affects existing keys if it changes."""
+    """The settings that affect existing keys if they change."""
 
     key: str
     fingerprint: str
@@ -97,7 +97,7 @@ def _delivery(key: Key, declared: StoredDeclaration) -> EventDelivery:
 
 
 async def _has_records(store: Store, operation: Operation) -> bool:
-    """Return whether the scope has records. With tenants by call, assume so: their scopes are not known here."""
+    """Return whether the scope has records. If tenants are set per call, assume so: their scopes are not known here."""
     if operation.has_tenants:
         return True
     try:

@@ -12,7 +12,7 @@ from onceward.protocol.ports import Store
 
 
 class DeclaredOperations:
-    """The operations of a client that were not compared yet."""
+    """The operations of a client that have not been compared yet."""
 
     def __init__(self) -> None:
         self._operations: dict[Scope, Operation] = {}
@@ -21,7 +21,7 @@ class DeclaredOperations:
         self._operations[operation.scope] = operation
 
     async def compare(self, store: Store) -> None:
-        """Compare with what is stored, once. If the store does not respond in time, do nothing: work comes first."""
+        """Compare once with the stored declarations. If the store does not respond in time, skip the comparison."""
         operations, self._operations = self._operations, {}
         if not operations or store.inline or store.latest is None:
             return

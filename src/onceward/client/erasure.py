@@ -1,4 +1,4 @@
-"""Erase everything that names a key of a tenant, a scope, or with a prefix. The default is a preview."""
+"""Erase everything that names a key of a tenant or scope, or a key with a prefix. The default is a preview."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SAMPLE: Final = 10
 """How many keys a preview shows."""
 
 MAX_PREFIX: Final = MAX_TEXT - 9
-"""Longer keys are displayed cut, so a longer prefix would not find them."""
+"""Longer keys are displayed truncated, so a longer prefix would not find them."""
 
 OnProgress = Callable[[int, int], None]
 """Called with the number of records that were visited, and the number that the preview found."""
@@ -41,7 +41,7 @@ class Erased(Struct, frozen=True, kw_only=True):
 
     - `records`: the number of records. `scopes`: the same by scope. `sample`: some of their keys.
     - `kept`: records that were not deleted, because a worker holds their lease, or because they changed meanwhile.
-    - `entities`: latest states. `audit_entries`: entries without their key now.
+    - `entities`: latest states. `audit_entries`: audit entries whose key was removed.
     - `counter_rows`: rows of counters that named a tenant.
     """
 
@@ -58,9 +58,7 @@ class Erased(Struct, frozen=True, kw_only=True):
 def erasure_filter(tenant: str | None, scope: str | None, prefix: str | None) -> ErasureFilter:
     """Return the validated filter. Texts are converted to the form in which scopes and keys are displayed."""
     if tenant is None and scope is None and prefix is None:
-        raise ConfigurationError(
-            "there is nothing to select what to erase by", hint="pass a tenant, a scope or a key prefix"
-        )
+        raise ConfigurationError("nothing was selected to erase", hint="pass a tenant, a scope or a key prefix")
     for name, value in (("tenant", tenant), ("scope", scope), ("prefix", prefix)):
         if value is not None and (not isinstance(value, str) or not value):
             raise ConfigurationError(f"the {name} to erase must be a text, not {value!r}", hint=f'{name}="…"')
@@ -79,7 +77,7 @@ def erasure_filter(tenant: str | None, scope: str | None, prefix: str | None) ->
 
 
 def erase_signature(wanted: ErasureFilter, why: str) -> AuditSignature:
-    """Return the signature of the audit entry. It says what was selected by, not the tenant or the prefix."""
+    """Return the signature of the audit entry. It names the kind of filter, but not the tenant or the prefix."""
     by = [name for name in ("tenant", "prefix") if getattr(wanted, name) is not None]
     if wanted.scope is not None:
         by.append(f"scope {operation_of(wanted.scope)}")
@@ -98,9 +96,9 @@ async def erase(
     dry_run: bool = True,
     on_progress: OnProgress = lambda _done, _total: None,
 ) -> Erased:
-    """Erase what matches. The audit entry is written first, so that an erasure never lacks its entry.
+    """Erase matching data. The audit entry is written first, so that every erasure has one.
 
-    It may be repeated: the next one deletes what an interrupted one left.
+    It can be repeated: the next call deletes what an interrupted call left.
     """
     erasure = _erasure_of(store)
     scopes = [scope for scope in await _scopes(store) if wanted.selects_scope(scope)]
@@ -171,7 +169,7 @@ async def _erase_records(store: Store, erasure: Erasure, records: list[Record]) 
 
 
 async def _erase_counts(store: Store, wanted: ErasureFilter) -> int:
-    """Add the counts of erased tenants to those of their operations. Operations stay: they name nobody."""
+    """Add the counts of erased tenants to those of their operations. Operations are kept: they name no tenant."""
     if store.counters is None:
         return 0
     counted = await store.counters.read_counts(0, timeout=TIMEOUT)

@@ -36,7 +36,7 @@ FIRST_PAUSE = 0.005
 LONGEST_PAUSE = 0.5  # with jitter, a thousand waiters then send two to four thousand claims a second
 
 KEY_ERRORS = (ResultError, VersionSkew, ClaimError)
-"""Errors that concern one key and not the others of a batch."""
+"""Errors that concern one key, and not the other keys of the batch."""
 
 Refusal = Outcome[Any] | Exception | None
 """Why an attempt did not get its key: the outcome, or the error that concerns this key. None: it was not refused."""
@@ -53,7 +53,7 @@ async def acquire(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool
         found = iter(await acquire(engine, free, may_wait=may_wait)) if free else iter(())
         return [next(found) if error is None else error for error in blocked]
     answers = await send_claims(engine, attempts)
-    if engine.stopping:  # since the claims were sent: the caller releases those that are ours
+    if engine.stopping:  # since the claims were sent: the caller releases the granted ones
         engine.refuse_to_claim()
     refusals: list[Refusal] = []
     for index, (one, answer) in enumerate(zip(attempts, answers, strict=True)):
@@ -61,7 +61,7 @@ async def acquire(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool
             await engine.runtime.sleep(0)
         if one.state is OWNED:
             refusals.append(None)
-        elif answer.verdict is SETTLED:  # an earlier try with our nonce was granted, and settled since
+        elif answer.verdict is SETTLED:  # an earlier try with our nonce was granted and has been settled since
             one.move(WAITING)
             refusals.append(await _acquire_again(engine, one, may_wait=may_wait))
         elif answer.verdict is RUNNING and may_wait and one.job.policy.on_running == "wait":
@@ -73,7 +73,7 @@ async def acquire(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool
 
 
 async def _acquire_again(engine: Engine, attempt: Attempt, *, may_wait: bool) -> Refusal:
-    """Claim one key of a batch again. If the store fails, that concerns only this key."""
+    """Claim one key of a batch again. If the store fails, only this key is affected."""
     try:
         [refusal] = await acquire(engine, [attempt], may_wait=may_wait)
     except StoreError as error:
@@ -163,7 +163,7 @@ async def refuse(attempt: Attempt, answer: Answer, *, waited: bool = False) -> O
 
 
 async def wait_for_key(attempt: Attempt) -> Refusal:
-    """Repeat the claim until the key is ours or settled, the time to wait has passed, or the client stops."""
+    """Repeat the claim until we own the key, it is settled, the time to wait has passed, or the client stops."""
     engine, job = attempt.engine, attempt.job
     runtime, notifications = engine.runtime, engine.store.notifications
     deadline = runtime.monotonic() + job.policy.wait / SECOND
@@ -196,7 +196,7 @@ async def wait_for_key(attempt: Attempt) -> Refusal:
 
 
 def _refuse_reentrant(engine: Engine, attempts: Sequence[Attempt]) -> list[Reentrant | None]:
-    """Refuse attempts whose key a call around this one holds: waiting for it would never end."""
+    """Refuse attempts whose key an enclosing call holds: waiting for it would never end."""
     blocked = [reentry_error(engine, one.job) for one in attempts]
     for one, error in zip(attempts, blocked, strict=True):
         if error is not None:
@@ -205,7 +205,7 @@ def _refuse_reentrant(engine: Engine, attempts: Sequence[Attempt]) -> list[Reent
 
 
 def reentry_error(engine: Engine, job: Job) -> Reentrant | None:
-    """Return an error if a call around this one holds the key: waiting for it would never end."""
+    """Return an error if an enclosing call holds the key: waiting for it would never end."""
     attempt = current()
     if (attempt is not None and attempt.covers(engine, job.key.id)) or is_in_joined_job(engine, job.key.id):
         return Reentrant(

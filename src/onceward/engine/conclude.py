@@ -21,7 +21,7 @@ from .attempt import LOST, RUNNING, SETTLED, SETTLING, UNPROTECTED, VERIFYING, A
 from .error_text import message_of
 
 STOP_CHECK_INTERVAL = 0.5
-"""Seconds between checks whether the client stops, while `verify` waits."""
+"""Seconds between checks for a stopping client while `verify` waits."""
 
 
 # ── the work returned ──
@@ -34,7 +34,7 @@ async def settle_returned(attempt: Attempt, value: Any, *, reason: str = "") -> 
         attempt.end(None)
     if attempt.state is SETTLED or attempt.state is UNPROTECTED:  # the handler completed its claim itself, or has none
         return executed_outcome(attempt)
-    if attempt.state is LOST:  # the work saw that itself
+    if attempt.state is LOST:  # the work itself detected it
         return _unknown_outcome(attempt, value, lost=True)
     if attempt.joined is not None:
         return await _settle_joined(attempt, attempt.joined, value)
@@ -90,9 +90,9 @@ async def _settle_joined(attempt: Attempt, joined: JoinedStore, value: Any) -> O
 
 
 async def _check_committed(attempt: Attempt) -> bool | None:
-    """Return whether the caller's transaction was committed. None: unknown, because the record is no longer ours.
+    """Return whether the caller's transaction was committed. None: unknown, because we no longer own the record.
 
-    It runs to its end even if the caller is cancelled.
+    It completes even if the caller is cancelled.
     """
     (committed, answer), cancelled = await attempt.engine.shield(_read_after_commit(attempt))
     if cancelled is not None:
@@ -167,7 +167,7 @@ async def settle_raised(attempt: Attempt, error: BaseException, *, closing: bool
 
 
 async def _record_error(attempt: Attempt, error: BaseException) -> Outcome[Any]:
-    """Record the error as the policy says, unless the claim is settled already or can no longer be."""
+    """Record the error as the policy declares, unless the claim is already settled or can no longer be settled."""
     joined, policy = attempt.joined, attempt.job.policy
     is_open = joined is not None and joined.is_open()
     if joined is not None and attempt.state is RUNNING and not is_open:
@@ -191,7 +191,7 @@ async def _record_error(attempt: Attempt, error: BaseException) -> Outcome[Any]:
 
 
 class SettledNothing(Exception):
-    """Raised by work that reports that it settled nothing. It is not an error, so no policy setting applies to it."""
+    """Raised by work to report that it settled nothing. It is not an error, so no policy setting applies to it."""
 
 
 def classify(error: BaseException, policy: Policy) -> tuple[bool, bool]:
@@ -217,7 +217,7 @@ def _is_named(error: BaseException, types: tuple[type[BaseException], ...], vagu
 
 
 async def park(attempt: Attempt, error_type: str, text: str, error: BaseException | None) -> Outcome[Any]:
-    """Park the record: a person must say whether the effect has happened."""
+    """Park the record: an operator must decide whether the effect has happened."""
     answer = await settle.park(attempt, error_type, text)
     if answer.verdict is not Verdict.OK:
         attempt.engine.emit("lost", attempt.key, attempt.record, reason="parking refused")

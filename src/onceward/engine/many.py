@@ -48,14 +48,14 @@ async def execute_all(engine: Engine, items: Sequence[Job | Exception]) -> list[
 def batch_size(policy: Policy) -> int:
     """Return how many keys may be claimed before the first of them is done.
 
-    After a crash, every claimed key counts as attempted, although its work was not begun. Where that matters, because
-    the key would be parked or its attempts are limited, only one is claimed at a time.
+    After a crash, every claimed key counts as attempted, even if its work had not started. If the key
+    would be parked or its attempts are limited, only one key is claimed at a time.
     """
     return BATCH if policy.after_crash is AfterCrash.RERUN and not policy.max_attempts else 1
 
 
 async def _execute_batch(engine: Engine, attempts: list[Attempt], outcomes: Outcomes) -> None:
-    """Claim the batch in one call and run what is ours. Then wait for the keys that other workers own."""
+    """Claim the batch in one call and run the keys that we own. Then wait for the keys that other workers own."""
     try:
         refusals = await claim(engine, attempts)
         for index, (one, refusal) in enumerate(zip(attempts, refusals, strict=True)):

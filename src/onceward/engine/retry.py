@@ -1,4 +1,4 @@
-"""Ask the store again: the one place that repeats a request, with the same nonce and the same bytes.
+"""Repeat requests to the store, with the same nonce and the same bytes. No other module does so.
 
 A lost reply is not a failure: the request may have been applied. The store recognises a repeated request by its nonce
 and gives the same answer. So a request that got no answer is repeated at least once, however late it is
@@ -20,7 +20,7 @@ from .joined import blocks_itself
 T = TypeVar("T")
 
 TRANSIENT = (StoreUnavailable, StoreFull)
-"""Store errors that may go away by themselves."""
+"""Transient store errors."""
 
 SHORT_PAUSE = 0.005
 CLAIM_REPEATS = 2  # a store that is down fails a claim quickly
@@ -94,7 +94,7 @@ async def ask_again(
 ) -> tuple[T, BaseException | None]:
     """Repeat a request that ended with `error`, until the store answers or the limit is reached.
 
-    If the caller was or is cancelled, the request is repeated nevertheless. Return the answer and the cancellation, or
+    The request is repeated even if the caller is cancelled. Return the answer and the cancellation, or
     raise the cancellation with the store's error as its cause. An error that is not transient is raised again.
     """
     failure = store_error_of(error)
@@ -129,5 +129,5 @@ async def _repeat(send: Callable[[], Awaitable[T]], failure: Exception, limit: R
 
 
 def store_error_of(error: BaseException) -> Any:
-    """Return the store's error. If the caller was cancelled meanwhile, it is the cause of the cancellation."""
+    """Return the store's error. If the caller was cancelled meanwhile, the error is the cause of the cancellation."""
     return error if isinstance(error, Exception) else error.__cause__

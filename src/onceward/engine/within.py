@@ -228,7 +228,7 @@ class JoinedJob:
             return
         if self.joined.is_lost():
             await self._raise_lost(error)
-        if self.attempt is None:  # the handler never ran, so that it cannot have ended the transaction
+        if self.attempt is None:  # the handler never ran, so it cannot have ended the transaction
             self._raise_unclaimed(error)
         await self._raise_ended(error)
 

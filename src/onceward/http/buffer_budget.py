@@ -1,4 +1,4 @@
-"""Limit the memory that the bodies of all requests to one endpoint take together."""
+"""Limit the total memory that the request bodies of one endpoint use."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ MAX_BUFFERED: Final = 64 * 1024 * 1024
 """Default limit, in bytes."""
 
 UNCOUNTED: Final = 64 * 1024
-"""Bytes of each body that are not counted, so that clients with large bodies cannot keep out those with small ones."""
+"""Bytes of each body that are not counted, so that large bodies cannot block small ones."""
 
 
 class BufferBudget:
-    """The bytes that all bodies may take together, without the first 64 KiB of each. Thread-safe."""
+    """The total bytes that all bodies may use, without the first 64 KiB of each. Thread-safe."""
 
     def __init__(self, limit: int | None, largest: int) -> None:
         """`largest` is the limit of a single body, which must fit."""

@@ -1,7 +1,7 @@
 """Base classes of endpoints: a sync endpoint is a WSGI application, an async one an ASGI application.
 
 Both share one flow from request to response: check method, sender and size before the body is read, read the body,
-handle the request. In a framework that gives you the request, call `respond`.
+handle the request. If your framework passes you the request, call `respond`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_BODY_BYTES: Final = 10 * 1024 * 1024
 CHUNK_SIZE: Final = 64 * 1024
 
 MAX_LENGTH_DIGITS: Final = 18
-"""Digits of a Content-Length that are read. Fewer are already more than any limit."""
+"""How many digits of a Content-Length are read. A number this long exceeds every limit."""
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -38,8 +38,8 @@ RETRY_AFTER: Final = 1
 class BaseEndpoint:
     """What sync and async endpoints share. A subclass implements `handle`, and may allow other `methods` than POST.
 
-    `limit` is the largest body in bytes. `max_buffered` is how many bytes the bodies of all requests may take together
-    (default: 64 MiB), without the first 64 KiB of each; beyond it, requests get 503 and `Retry-After`.
+    `limit` is the largest body in bytes. `max_buffered` is how many bytes the bodies of all requests may use in total
+    (default: 64 MiB), without the first 64 KiB of each. Beyond that, requests get 503 and `Retry-After`.
     """
 
     methods: ClassVar[tuple[str, ...]] = ("POST",)

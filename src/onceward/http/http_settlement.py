@@ -32,7 +32,7 @@ INVALID_RESPONSE: Final = "the response has a line break in a header, or a wrong
 
 
 class SettlementFailed(Exception):
-    """The application has responded, but its claim could not be settled. The event was emitted already."""
+    """The application has responded, but its claim could not be settled. The event has already been emitted."""
 
 
 async def settle(

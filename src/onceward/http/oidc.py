@@ -4,8 +4,8 @@
     push = PubSubPush(once, "orders", check=check)
 
 A token is accepted if Google signed it with RS256, if it has not expired, and if it names our audience and the e-mail
-address of the expected service account, which Google has verified. The public keys are cached. A token with an unknown
-key fetches them again, at most once per `refresh_interval`.
+address of the expected service account, which Google has verified. The public keys are cached. If a token has an
+unknown key, they are fetched again, at most once per `refresh_interval`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ GOOGLE_KEYS: Final = "https://www.googleapis.com/oauth2/v3/certs"
 ALGORITHMS: Final = ["RS256"]
 REQUIRED_CLAIMS: Final = ["aud", "iss", "exp", "iat", "email", "email_verified"]
 MAX_TOKEN: Final = 8192
-"""Characters. Google's tokens have less than 2,000."""
+"""Characters. Google's tokens have fewer than 2,000."""
 
 FETCH_TIMEOUT: Final = 5.0
 """Seconds to fetch the public keys."""
 
 
 class KeysUnavailable(Exception):
-    """The public keys cannot be fetched, so that it is unknown whether a token is valid: the endpoint answers 503."""
+    """The public keys cannot be fetched, so the token cannot be verified: the endpoint returns 503."""
 
 
 def google_oidc(
@@ -49,10 +49,10 @@ def google_oidc(
     keep_keys: Duration = "1h",
     refresh_interval: Duration = "30s",
 ) -> Check:
-    """Require `Authorization: Bearer …` with a token of Google for this audience and service account.
+    """Require `Authorization: Bearer …` with a Google token for this audience and service account.
 
     `audience` is the audience of the push subscription (default there: the URL of the endpoint). `email` is the address
-    of its service account. Both may be several. `issuers` and `keys_url` are for another provider, or for tests.
+    of its service account. Both can be lists. `issuers` and `keys_url` are for another provider, or for tests.
     `max_clock_skew` is how far clocks may differ. `keep_keys` is how long public keys are cached.
     """
     audiences, addresses = _texts("audience", audience), _texts("email", email)
@@ -84,7 +84,7 @@ def _verified(
     if not isinstance(kid, str):
         return None
     try:
-        keys.get_jwk_set()  # fetched here, so that unusable keys are not taken for an unknown key below
+        keys.get_jwk_set()  # fetched here, so that unusable keys are not mistaken for an unknown key below
     except (jwt.PyJWTError, ValueError) as error:
         raise KeysUnavailable("the public keys cannot be fetched") from error
     try:
@@ -116,7 +116,8 @@ def _key_client(url: str, keep: Duration, refresh: Duration) -> jwt.PyJWKClient:
     parts = urlsplit(url)
     if parts.scheme != "https" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
         raise ConfigurationError(
-            f"keys_url={url!r} is not encrypted: whoever answers it could sign tokens", hint="use an https:// URL"
+            f"keys_url={url!r} is not encrypted: an attacker on the network could sign tokens",
+            hint="use an https:// URL",
         )
     lifespan = microseconds(keep, "keep_keys") / SECOND
     if not lifespan:
@@ -129,6 +130,7 @@ def _texts(name: str, given: str | Iterable[str]) -> list[str]:
     texts = [given] if isinstance(given, str) else list(given)
     if not texts or not all(isinstance(text, str) and text for text in texts):
         raise ConfigurationError(
-            f"google_oidc needs a non-empty {name}", hint="without it, tokens made for others would be accepted"
+            f"google_oidc needs a non-empty {name}",
+            hint="without it, tokens issued for other services would be accepted",
         )
     return texts

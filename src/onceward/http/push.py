@@ -102,7 +102,7 @@ class BasePush(BaseEndpoint):
     ) -> None:
         """`name` is the operation, one for each topic. `check` authenticates the sender; None accepts every sender.
 
-        `check` runs before the body is read, so it gets a request without a body.
+        `check` runs before the body is read, so it receives a request without a body.
         """
         super().__init__(limit, max_buffered)
         check_client(once, wanted_async=self.wanted_async, what=type(self).__name__.removeprefix("Async"))

@@ -1,6 +1,6 @@
-"""Limit how many new keys, and how many bytes of responses, one principal may use in a period.
+"""Limit how many new keys and response bytes one principal may use in a period.
 
-Each process counts for itself, in memory: with four processes, a principal can use up to four times the quota.
+Each process counts separately, in memory: with four processes, a principal can use up to four times the quota.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from onceward.protocol.duration import Duration, microseconds
 from onceward.protocol.policy import SECOND
 
 MAX_PRINCIPALS: Final = 10_000
-"""Principals that are counted at the same time. Beyond it, the one that was idle for longest starts again at zero."""
+"""Principals that are counted at the same time. Beyond that, the one that was idle for longest restarts at zero."""
 
 
 class Quota(msgspec.Struct, frozen=True):

@@ -229,7 +229,7 @@ def encode_response(status: int, headers: Iterable[Iterable[bytes]], body: bytes
 
 
 def decode_response(data: bytes) -> RawResponse:
-    """Return the response that `encode_response` encoded. Raise `ResultCorrupt` if it did not encode this."""
+    """Return the response that `encode_response` encoded. Raise `ResultCorrupt` if the data is not valid."""
     head, end, body = data.partition(_END)
     if not end or _is_valid_head(head) is None:
         raise errors.ResultCorrupt("the stored response is not valid HTTP")
@@ -369,7 +369,7 @@ def error_response(
 ) -> RawResponse:
     """Return the response to an Onceward error. `retry_after` is in seconds, used if a retry makes sense.
 
-    While another request with the key runs, `Retry-After` is the rest of its lease, and at most `retry_after`.
+    While another request with the key runs, `Retry-After` is the time left on its lease, but at most `retry_after`.
     """
     problem = problem_for_error(type(error))
     soon = RETRY_AFTER if retry_after is None else retry_after

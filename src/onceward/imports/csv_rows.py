@@ -181,7 +181,7 @@ class CsvRows:
         return BadRow(line, reason, tuple(self._shown(cell) for cell in cells[:MAX_REJECT_CELLS]))
 
     def _shown(self, cell: str) -> str:
-        """Return what the reject file keeps of a cell. Half of a character has no bytes in UTF-8."""
+        """Return the form of a cell for the reject file. Lone surrogates cannot be encoded as UTF-8."""
         return truncate(SURROGATE.sub("\ufffd", cell) if self._is_wide else cell)
 
     # ── the file ──

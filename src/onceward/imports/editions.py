@@ -11,7 +11,7 @@ MARK: Final = "#"
 
 
 def without_date(name: str) -> str:
-    """Replace the dates in a file name by a mark."""
+    """Replace the dates in a file name with a placeholder."""
     return _DATE.sub(MARK, name)
 
 

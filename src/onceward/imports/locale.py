@@ -22,7 +22,7 @@ MONTHS: Final = 12
 _DATE: Final = re.compile(r"(\d{1,2})[-/.](\d{1,2})[-/.](\d{2}|\d{4})")
 _YEAR_FIRST: Final = re.compile(r"(\d{2})[-/.](\d{1,2})[-/.](\d{1,2})")
 _CENTURY: Final = 100
-_OLDEST_THIS_CENTURY: Final = 26  # years of two digits above this one are of the last century
+_OLDEST_THIS_CENTURY: Final = 26  # two-digit years above this one are in the last century
 
 
 class Locale(Struct, frozen=True):
@@ -34,13 +34,13 @@ class Locale(Struct, frozen=True):
     phone_fields: tuple[str, ...] = ()
     country_field: str = ""
     detected: bool = False
-    """True if the order of dates was detected, and not declared."""
+    """True if the order of dates was detected, not declared."""
 
     ambiguous: bool = False
     """True if the first rows show dates like 03/04/1980 only, or some in each order."""
 
     def apply(self, fields: dict[str, str]) -> dict[str, str]:
-        """Return the fields with dates and phone numbers in international form. What cannot be read stays."""
+        """Return the fields with dates and phone numbers in international form. Unreadable values stay unchanged."""
         if self.dates is not None:
             for name in self.date_fields:
                 if name in fields:

@@ -1,8 +1,8 @@
 """The reject file: each rejected row, with its line and the reason. It is safe to open in a spreadsheet.
 
-A cell that a spreadsheet would run as a formula gets an apostrophe in front. A spreadsheet may split cells at other
-separators than the comma, for example at semicolons where the comma is the decimal sign. So each part of a cell gets
-one. They are removed again when the corrected file is imported, so that a phone number keeps its plus.
+A cell that a spreadsheet would run as a formula gets an apostrophe in front. A spreadsheet may split cells at
+separators other than the comma, for example at semicolons where the comma is the decimal sign. So each part of a
+cell gets one. The import of the corrected file removes them again, so that a phone number keeps its plus sign.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ ESCAPE: Final = "'"
 _PART: Final = r"(?:\A|(?<=[;|\t\r\n]))"
 """Where a part of a cell begins, whichever separator the spreadsheet uses."""
 _FORMULA: Final = r"(?=['\" ]*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20])"
-"""What begins a formula, also behind spaces and quotes. Some spreadsheets treat the full-width characters the same."""
+"""Characters that start a formula, even after spaces and quotes. Some spreadsheets also accept full-width ones."""
 _escape = re.compile(f"{_PART}{_FORMULA}").sub
 _unescape = re.compile(f"{_PART}{ESCAPE}{_FORMULA}").sub
 _unencodable = re.compile("[\ud800-\udc7f\udd00-\udfff]").sub
-"""Halves of characters, except for bytes that were invalid in their source."""
+"""Lone surrogates, except for those that represent invalid bytes of the source."""
 OTHER_PATH_HINT: Final = "choose another path (rejects=, or --rejects); no row of this batch was imported"
 
 

@@ -51,7 +51,7 @@ class Summary(Struct, frozen=True):
     """Columns that kept their own names, and the fields that they probably mean. Pass `map` to map them."""
 
     ignored: dict[str, int] = {}
-    """How many values of each field could not be read in this run, such as malformed addresses. The rows went in."""
+    """How many values of each field could not be read, such as malformed addresses. Their rows were imported."""
 
     dates: str = ""
     """How dates were read: `dmy`, `mdy` or `ymd`, or empty if no column has dates in such an order."""

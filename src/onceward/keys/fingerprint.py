@@ -4,7 +4,7 @@ A fingerprint is one byte of encoder version and the first 16 bytes of the SHA-2
 with that of the same key, and every record stores one. The short hashes per argument exist only to name what differs;
 they are salted, so that equal arguments of two records cannot be recognised.
 
-Someone who can read the store can hash guesses, and so find small secrets, such as a PIN. With a secret key, all of
+A reader of the store can hash guesses and so discover short secrets, such as a PIN. With a secret key, all of
 these hashes are HMACs, and a guess cannot be tested without the key.
 """
 

@@ -86,7 +86,7 @@ class Folder:
         _sync(folder.parent)
 
     def _refuse_links(self, name: str) -> None:
-        """Raise if the name or one of its folders is a symbolic link, which may lead outside of the root."""
+        """Raise if the name or one of its folders is a symbolic link, which may lead outside the root."""
         path = self.root
         for part in name.split("/"):
             path /= part

@@ -27,7 +27,7 @@ ReadFigures = Callable[[], RecordFigures | None]
 """Return the figures by operation; None if the store does not answer."""
 
 TIMEOUT = 5.0
-"""Seconds. A scrape waits for all metrics, and has a short timeout itself."""
+"""Timeout in seconds. A scrape waits for all metrics, and its own timeout is short."""
 
 
 class ObservedClient(Protocol):
@@ -43,8 +43,8 @@ class ObservedClient(Protocol):
 def figures_reader(once: ObservedClient, rules: dict[str, Any]) -> ReadFigures:
     """Return a function that reads the figures.
 
-    It has its own connection, because metrics libraries use threads of their own. Of schedules, it reads only those
-    that the client declares: to find the others, it would have to count all records at every scrape.
+    It has its own connection, because metrics libraries use their own threads. It reads only schedules
+    that the client declares: to find others, it would have to count all records at every scrape.
     """
     thresholds = parse_thresholds(rules)
 

@@ -12,7 +12,7 @@ from onceward.engine.events import Bus, Event
 from .log import log, logger
 
 SIGNS: Final = frozenset({"renewal_failed", "settle_retried", "counting_failed", "schedule_delayed"})
-"""Events that show an outage if their error is that of an unavailable store."""
+"""Events that show an outage if their error means that the store is unavailable."""
 
 CONSEQUENCES: Final = frozenset({"overdue"})
 """Further events that are only counted during an outage."""
@@ -27,7 +27,7 @@ UNAVAILABLE: Final = "StoreUnavailable"
 
 
 class OutageLog:
-    """The default listener of a client. Other listeners get every event, also during an outage."""
+    """The default listener of a client. Other listeners receive every event, even during an outage."""
 
     bus: Bus
 

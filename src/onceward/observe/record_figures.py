@@ -27,7 +27,7 @@ async def record_figures(
 ) -> RecordFigures:
     """Return the figures by operation. `cursors` are the ids of the cursors of schedules; None means all in the store.
 
-    Locks are not counted: they may be held for long on purpose.
+    Locks are not counted: they may be held for a long time on purpose.
     """
     old_pending: Counter[str] = Counter()
     parked: Counter[str] = Counter()
@@ -71,7 +71,7 @@ def _is_schedule(scope: str) -> bool:
 def stuck_schedules(cursors: Iterable[tuple[Record, int]], running: set[str], age: int) -> dict[str, int]:
     """Return the schedules whose next slot is overdue by more than `age` while no slot is running.
 
-    Each pattern has its own cursor. Only the one that moved last counts: the others are of earlier patterns.
+    Each pattern has its own cursor. Only the one that moved last counts: the others belong to earlier patterns.
     """
     latest: dict[str, tuple[Record, int]] = {}
     for record, now in cursors:

@@ -32,7 +32,7 @@ def read_settings(path: Path) -> dict[str, Any] | None:
 def find_settings(folder: Path) -> tuple[dict[str, Any], str]:
     """Return the settings of the first file in the folder that has any, and its name; ({}, "") if none has.
 
-    Files that other users can change are ignored: they could redirect the command to a store of theirs.
+    Files that other users can change are ignored: those users could redirect the command to their own store.
     """
     for name in FILES:
         if (folder / name).is_file() and not is_untrusted(folder / name):
@@ -43,7 +43,7 @@ def find_settings(folder: Path) -> tuple[dict[str, Any], str]:
 
 
 def is_untrusted(path: Path) -> bool:
-    """Return whether another user than root owns the file, or everyone may write to it. Always False on Windows."""
+    """Return whether the owner is neither you nor root, or everyone can write to the file. Always False on Windows."""
     if not hasattr(os, "getuid"):
         return False
     status = path.stat()

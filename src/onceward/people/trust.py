@@ -1,7 +1,7 @@
 """What a source is trusted with.
 
-By default, every source may identify people by strong keys and set their fields. A web form must not: whoever fills it
-in with another person's customer number would take over that person's record. A row of a source that is not trusted:
+By default, every source may identify people by strong keys and set their fields. A web form must not: a visitor who
+enters another person's customer number would take over that person's record. A row of a source that is not trusted:
 
 - joins at most one person, and never connects two,
 - gives a person no key,

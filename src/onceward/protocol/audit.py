@@ -109,7 +109,7 @@ def purge_entry(signed: AuditSignature, count: int, now: int) -> AuditEntry:
 
 
 def redacted(entry: AuditEntry) -> AuditEntry:
-    """Return the entry without what names a key. The reason is free text and may name one, so it is removed, too."""
+    """Return the entry without the fields that name a key. The reason may name one too, so it is removed."""
     return replace(entry, id=b"", scope="", key="", why="")
 
 

@@ -209,17 +209,17 @@ class Health(Protocol):
 
 
 class Erasure(Protocol):
-    """Deletes everything that names a key, for good. Each call may take several transactions and may be repeated."""
+    """Permanently deletes everything that names a key. Each call may use several transactions, and can be repeated."""
 
     async def delete_free(self, records: Sequence[Record], *, timeout: float) -> int:
-        """Delete those of these records that are FREE now, however young their tokens are. Return how many.
+        """Delete the records that are FREE now, regardless of the age of their tokens. Return how many were deleted.
 
         A later claim of the key gets a larger token, because tokens follow the store's clock.
         """
         ...
 
     async def find_entities(self, wanted: ErasureFilter, *, timeout: float) -> list[FoundEntity]:
-        """Return the entities with a latest state that match, also deleted ones whose order is still kept."""
+        """Return the matching entities with a latest state, including deleted ones whose order is still stored."""
         ...
 
     async def delete_entities(self, found: Sequence[FoundEntity], *, timeout: float) -> int:
@@ -229,7 +229,7 @@ class Erasure(Protocol):
     async def redact_audit(self, wanted: ErasureFilter, *, timeout: float) -> int:
         """Remove id, scope, key and reason from the audit entries of matching keys. Return how many were changed.
 
-        The command, the time and the person stay.
+        The command, the time and the person are kept.
         """
         ...
 

@@ -29,7 +29,7 @@ RetryDelay = Duration | Callable[[int], Duration]
 SECOND = 1_000_000
 MIN_LEASE = SECOND // 20  # a shorter lease cannot survive a few round trips and a short pause
 MAX_LEASE = 7 * 24 * 3600 * SECOND  # with a longer one, a dead owner would block its key for too long
-MIN_SETTLE_TIME = 600 * SECOND  # the work is done: its result is not given up because of a short outage
+MIN_SETTLE_TIME = 600 * SECOND  # the work is done, so a short outage must not lose its result
 RENEWALS_PER_LEASE = 5  # four renewals in a row may fail before the lease expires
 
 

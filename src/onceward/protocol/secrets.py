@@ -1,6 +1,6 @@
-"""Remove passwords from URLs and messages before people or logs see them.
+"""Remove passwords from URLs and messages before they are shown or logged.
 
-A URL that is wrong is shown to help its author. It may be wrong in the password itself, so everything that may be part
+An invalid URL is shown to help its author. The error may be in the password itself, so everything that may be part
 of a password is hidden, even if other text is hidden with it.
 """
 

@@ -1,4 +1,4 @@
-"""Claim, run and record a batch of deliveries. An error of one is a value, so that it does not stop the others."""
+"""Claim, run and record a batch of deliveries. Errors are returned as values, so that one does not stop the others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ClaimResult = Attempt | Outcome[Any] | Exception
 async def claim_deliveries(engine: Engine, jobs: Sequence[Job]) -> list[ClaimResult]:
     """Claim the jobs, each with a different key, in one call. Never wait for a running owner.
 
-    If the store fails, each gets the same error.
+    If the store fails, each job gets the same error.
     """
     attempts = [Attempt(engine, job) for job in jobs]
     try:
@@ -48,7 +48,7 @@ async def run_delivery(attempt: Attempt) -> Outcome[Any]:
 
 
 async def park_message(engine: Engine, job: Job, error_type: str, error: str) -> bool:
-    """Park a record for a message that cannot be processed, for a person to resolve. False: not possible now."""
+    """Park a record for a message that cannot be processed, for an operator to resolve. False: not possible now."""
     attempt = Attempt(engine, job)
     try:
         [refusal] = await claim(engine, [attempt], may_wait=False)
@@ -87,7 +87,7 @@ def can_batch_result(attempt: Attempt) -> bool:
 
 
 def batchable_result(attempt: Attempt, value: Any) -> Unrecorded | None:
-    """Return the value for a common recording. None: it must be settled alone."""
+    """Return the value to record together with others. None: it must be settled separately."""
     if attempt.state is not RUNNING or attempt.joined is not None or not is_small(value):
         return None
     attempt.result = value
@@ -96,7 +96,7 @@ def batchable_result(attempt: Attempt, value: Any) -> Unrecorded | None:
 
 
 async def record_together(engine: Engine, done: Sequence[Unrecorded]) -> list[Outcome[Any]]:
-    """Record all results in one call. If it fails, record each alone, with the same bytes and its own timeout."""
+    """Record all results in one call. If it fails, record each separately, with the same bytes and its own timeout."""
     timeout = min(one.attempt.job.policy.call_timeout for one in done)
     for one in done:
         one.attempt.move(SETTLING)

@@ -84,7 +84,7 @@ class ResultBatch:
         self._recording = False
 
     async def recover(self, error: BaseException) -> None:
-        """Settle what is left when the batch ends early: record what has returned, and release what was not begun.
+        """Settle the remaining claims if the batch ends early: record results, and release work that has not started.
 
         A task that is cancelled before its first step never starts, so its claim is released here.
         """

@@ -76,7 +76,7 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
 
 
 def _place(record_id: bytes, cycle: int) -> bytes:
-    """Return what an encrypted result is bound to. Without a cycle (latest states, steps of sagas), the id alone."""
+    """Return the data that an encrypted result is bound to. Without a cycle (latest states, saga steps): the id."""
     return b"%b/cycle/%d" % (record_id, cycle) if cycle else record_id
 
 
@@ -125,7 +125,7 @@ class Codec:
     def encode(self, value: Any, record_id: bytes, cycle: int = 0) -> Encoded:
         """Return the result in its envelope. Never raises because of a value: the effect is already done.
 
-        An encrypted result can only be read in this record, and in this cycle of it.
+        An encrypted result can be decrypted only in this record and cycle.
         """
         if value is None and self._encoded_none is not None:  # the most common result: encoded once
             return self._encoded_none

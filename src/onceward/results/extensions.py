@@ -67,7 +67,7 @@ class Tag(enum.IntEnum):
 
 
 class NotStored:
-    """Takes the place of a result that is known not to be storable. `reason` says why; it is logged and noted."""
+    """Replaces a result that cannot be stored. `reason` explains why; it is logged and added to the note."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason

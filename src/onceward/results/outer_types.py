@@ -17,7 +17,7 @@ _AWAITED: Final = frozenset((collections.abc.Awaitable, collections.abc.Coroutin
 def outer_types(annotation: Any) -> tuple[type, ...] | None:
     """Return the classes of which a value must be an instance. None: any value is accepted.
 
-    Only the outermost type is considered: `list[int]` requires a list, of anything.
+    Only the outermost type is checked: `list[int]` accepts any list.
     """
     found: set[type] = set()
     pending = [annotation]

@@ -89,7 +89,7 @@ class ResultType:
             raise Unstorable("an instance of its class is not equal after decoding")
 
     def allows(self, value: Any) -> bool:
-        """Return whether the value is of the declared type. Members of containers are not checked."""
+        """Return whether the value has the declared type. Members of containers are not checked."""
         return self._outer is None or isinstance(value, self._outer)
 
     def _contradiction(self, value: Any) -> str:

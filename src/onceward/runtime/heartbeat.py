@@ -126,7 +126,7 @@ class Heartbeat:
     def drain(
         self, timeout: float, *, own: Collection[Lease] = (), has_claims_in_flight: Callable[[], bool] = lambda: False
     ) -> None:
-        """Wait until no claim is in flight and no lease is held. Then report leases that still are: they expire.
+        """Wait until no claim is in flight and no lease is held. Then report leases that are still held: they expire.
 
         `own` are leases of the caller, which it cannot release while it waits here.
         """
@@ -147,11 +147,11 @@ class Heartbeat:
             self._emit("still_held", hold, reason=reason)
 
     def held(self) -> list[Lease]:
-        """Return the leases that it renews. Other threads may add some meanwhile."""
+        """Return the leases that the heartbeat renews. Other threads may add leases meanwhile."""
         return [hold for reference in self._holds.valuerefs() if (hold := reference()) is not None]
 
     def delayed(self) -> list[DelayedSettlement]:
-        """Return the settlements that wait for the end of a transaction."""
+        """Return the settlements that are waiting for a transaction to end."""
         return list(self._delayed.values())
 
     def shortest_lease(self) -> float | None:

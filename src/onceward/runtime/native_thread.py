@@ -1,6 +1,6 @@
-"""Threads of the operating system. Under gevent and eventlet, `threading.Thread` is a greenlet.
+"""Native operating system threads. Under gevent and eventlet, `threading.Thread` is a greenlet.
 
-A greenlet runs only while no other one computes. A heartbeat in a greenlet would starve, and leases would expire.
+A greenlet runs only while no other greenlet computes. A heartbeat in a greenlet would starve, and leases would expire.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-JOIN_INTERVAL = 0.005  # seconds between checks whether a thread has ended
+JOIN_INTERVAL = 0.005  # seconds between checks for the end of a thread
 
 
 def original(name: str) -> Any:
@@ -77,7 +77,7 @@ class GreenletProofThread:
         return bool(original("get_ident")() == self._ident)
 
     def join(self, timeout: float) -> None:
-        """Wait for its end. Other greenlets run meanwhile."""
+        """Wait until the thread ends. Other greenlets run meanwhile."""
         ends = time.monotonic() + timeout
         while self._alive and time.monotonic() < ends:
             time.sleep(JOIN_INTERVAL)
@@ -91,5 +91,5 @@ class PlainThread(threading.Thread):
 
 
 def native_thread(target: Callable[[], None], name: str) -> PlainThread | GreenletProofThread:
-    """Return a thread of the operating system, not yet started."""
+    """Return a native operating system thread that is not started yet."""
     return GreenletProofThread(target) if is_patched() else PlainThread(target=target, name=name, daemon=True)

@@ -1,4 +1,4 @@
-"""Which of the waiting requests are sent together in the next call to the store. Threads and event loops share this.
+"""Choose which waiting requests are sent together in the next call to the store, for threads and event loops.
 
 A call is limited in requests and bytes, and has one request per key: a store would evaluate the second one against the
 state before the first. Requests are sent in order, except the second one of a key, which is sent in a later call.
@@ -26,7 +26,7 @@ class Waiting(Protocol):
     alone: bool  # a batch that contained it failed: send it without others
 
     def is_done(self) -> bool:
-        """Return whether it has an answer, or its caller has gone."""
+        """Return whether it has an answer, or its caller no longer waits."""
         ...
 
     def leave(self) -> None:

@@ -6,8 +6,8 @@
     the call fails         each of its requests is sent again alone, with the same nonce: one bad item fails alone
     the leader leaves      (a signal handler raised): its followers send their requests alone
 
-The batcher only saves calls: the store keeps order by itself. So a follower that finds no leader leads, and a request
-may be sent twice.
+The batcher only saves calls: the store itself ensures the order. So a follower that finds no leader becomes
+the leader, and a request may be sent twice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from onceward.protocol.runtime import Send
 
 from .next_batch import BUSY_TOO_LONG, next_batch, remaining
 
-CHECK_INTERVAL = 0.25  # seconds after which a follower checks that there is a leader: an interrupted one wakes nobody
+CHECK_INTERVAL = 0.25  # seconds after which a follower checks for a leader: an interrupted leader wakes no one
 
 
 class Follower:

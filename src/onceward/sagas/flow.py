@@ -57,7 +57,7 @@ class SagaJob(Struct, frozen=True):
 
 
 async def run_saga(engine: Engine, saga: SagaJob) -> Outcome[Any]:
-    """Start the saga, or continue it where the last worker stopped. Return the outcome, also if it was not run.
+    """Start the saga, or continue it where the last worker stopped. Return the outcome, even if the saga did not run.
 
     An UNPROTECTED saga runs the same steps and compensations, with a journal that exists only in this process.
     """

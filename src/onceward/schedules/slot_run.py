@@ -156,7 +156,7 @@ async def tick(engine: Engine, schedule: Schedule, slot: int | None, job: MakeJo
 
 
 def _watching(job: Job) -> Job:
-    """Return the job of a tick. If another worker runs the slot, it waits, to take over should that worker crash.
+    """Return the job of a tick. If another worker runs the slot, the tick waits, and takes over if that worker crashes.
 
     The loop of `run_schedules` checks such a slot again; a tick has no loop.
     """

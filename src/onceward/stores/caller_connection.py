@@ -55,7 +55,7 @@ def keeps_connection(connection: Any) -> Callable[[], bool]:
 
 
 def wrapped_connection(connection: Any) -> Any:
-    """Return SQLAlchemy's Connection of a Session; `connection` itself if it is no Session."""
+    """Return SQLAlchemy's Connection of a Session; `connection` itself if it is not a Session."""
     return connection.connection() if hasattr(connection, "get_bind") else connection
 
 

@@ -6,5 +6,5 @@ import asyncio
 
 
 def loop_timeout(seconds: float) -> asyncio.Timeout:
-    """Return a block that raises TimeoutError after so many seconds."""
+    """Return a context manager that raises TimeoutError after this many seconds."""
     return asyncio.timeout(seconds)

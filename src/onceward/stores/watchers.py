@@ -25,7 +25,7 @@ class Watchers:
         return stop
 
     def watched_keys(self) -> int:
-        """Return for how many keys callers in this process wait."""
+        """Return how many keys the callers in this process are waiting for."""
         return len(self._waiting)
 
     def wake(self, ids: Iterable[bytes]) -> None:

@@ -64,7 +64,7 @@ async def expire_entries(calls: FirestoreCalls, limit: int, now: int, deadline: 
 
 
 def redaction(calls: FirestoreCalls, one: FoundDocument) -> Any:
-    """Return the write that removes what names a key from an entry."""
+    """Return the write that removes the fields that name a key from an entry."""
     changes: Changes = {(name,): values.text("") for name in ("scope", "key", "why")}
     changes[("id",)] = values.Value(bytes_value=b"")
     return calls.build_write(calls.address.audit_in, one.name, changes, one.version)

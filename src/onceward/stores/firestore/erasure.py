@@ -1,4 +1,4 @@
-"""Erase what names a key, from all collections. Each document that is read or deleted is billed."""
+"""Erase everything that names a key from all collections. Each document that is read or deleted is billed."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class MemoryAudit:
         return list(islice((entry for entry in reversed(self.entries) if matches_filter(entry, wanted, now)), limit))
 
     def redact(self, wanted: ErasureFilter) -> int:
-        """Remove what names a key from matching entries."""
+        """Remove the fields that name a key from matching entries."""
         entries = [redacted(one) if one.key and wanted.selects(one.scope, one.key) else one for one in self.entries]
         changed = sum(new is not old for new, old in zip(entries, self.entries, strict=True))
         self.entries = deque(entries, maxlen=MAX_ENTRIES)

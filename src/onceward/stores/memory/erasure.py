@@ -1,4 +1,4 @@
-"""Erase what names a key, in memory."""
+"""Erase everything that names a key from memory."""
 
 from __future__ import annotations
 

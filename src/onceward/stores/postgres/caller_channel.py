@@ -45,7 +45,7 @@ class CallerChannel(Protocol):
         ...
 
     def closed_at(self, deadline: float) -> AbstractAsyncContextManager[None]:
-        """Close the connection at the deadline, if calls of the caller's own library in this block still wait."""
+        """Close the connection at the deadline if calls of the caller's own library in this block are still waiting."""
         ...
 
 
@@ -94,7 +94,7 @@ class PsycopgChannel:
 
     @asynccontextmanager
     async def closed_at(self, deadline: float) -> AsyncIterator[None]:
-        """Shut the socket down at the deadline: psycopg itself waits without one, even if it is cancelled."""
+        """Shut the socket down at the deadline: psycopg itself has no deadline and waits even if it is cancelled."""
         cutter = SocketCutter(self._caller_connection.pgconn)
         timer = threading.Timer(_remaining(deadline), cutter.cut)
         timer.daemon = True
@@ -176,7 +176,7 @@ class AsyncpgChannel:
             raise self._translated(error) from error
 
     def _translated(self, error: Exception) -> Exception:
-        """Return our error for an error of asyncpg. It is recognised by its SQLSTATE, without importing asyncpg."""
+        """Convert an asyncpg error to one of ours. It is recognised by its SQLSTATE, without importing asyncpg."""
         code = getattr(error, "sqlstate", None)
         if isinstance(code, str):
             return PostgresRefused(code, str(error))

@@ -1,4 +1,4 @@
-"""Erase what names a key, from every table."""
+"""Erase everything that names a key from every table."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ class PostgresJoined:
         return self._channel
 
     async def _in_session(self, call: Callable[[], Awaitable[None]], deadline: float) -> None:
-        """Let a SQLAlchemy Session send its statements, which have no deadline of their own."""
+        """Let a SQLAlchemy Session send its statements, which have no deadline."""
         if self._session.exists:
             async with (await self._connected(deadline)).closed_at(deadline):
                 await call()

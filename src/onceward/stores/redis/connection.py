@@ -26,7 +26,7 @@ MAX_CONNECTIONS: Final = 16
 """Per store. Most calls of threads share a batch; the connections are for everything else."""
 
 TOLERANCE: Final = 0.1
-"""If a call's timeout differs less from that of the connection, the connection's is used, because it costs nothing."""
+"""If a call's timeout differs by less than this fraction, the connection's timeout is used: changing it takes time."""
 
 MIN_TIMEOUT: Final = 0.001  # seconds: no time left is a timeout, and not an endless wait
 POLL_INTERVAL: Final = 0.005  # seconds between checks for an idle connection

@@ -1,4 +1,4 @@
-"""Erase what names a key. States have no index, so finding them visits all keys of the database."""
+"""Erase everything that names a key. States have no index, so finding them visits all keys of the database."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class RedisErasure(RedisLatestListing):
         return deleted
 
     async def redact_audit(self, wanted: ErasureFilter, *, timeout: float) -> int:
-        """Rewrite matching entries. That needs no script: apart from a running purge, entries never change."""
+        """Rewrite matching entries. This needs no script: except during a purge, entries never change."""
         deadline, at, changed = time.monotonic() + timeout, b"0", 0
         while True:
             command = encode_command(b"HSCAN", self._audit, at, b"COUNT", COUNTS)

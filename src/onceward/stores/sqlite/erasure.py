@@ -1,4 +1,4 @@
-"""Erase what names a key, from every table of the file."""
+"""Erase everything that names a key from every table of the file."""
 
 from __future__ import annotations
 

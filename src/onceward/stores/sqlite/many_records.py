@@ -43,10 +43,10 @@ class SQLiteManyRecords:
         return found
 
     async def purge(self, limit: int, *, timeout: float, signed: AuditSignature | None = None) -> int:
-        """Purge in chunks, each in a transaction of its own.
+        """Purge in chunks, each in its own transaction.
 
-        It pauses after each chunk: SQLite has no queue for its write lock, so a purge that took the lock again at once
-        would keep all other writers waiting.
+        It pauses after each chunk: SQLite has no queue for its write lock, so a purge that took the lock again
+        immediately would block all other writers.
         """
         deadline = time.monotonic() + timeout
         total = entry = 0

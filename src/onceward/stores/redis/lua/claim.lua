@@ -1,4 +1,4 @@
--- The claims that most callers send: for a new key, and for a completed one. The state table decides about all others.
+-- The claims that most callers send: for a new key, and for a completed one. The state table handles all other claims.
 -- ARGV of a claim: the verb, the nonce, the fingerprint, the fields of a new record, and after how many milliseconds the
 -- server deletes that record ('': never). The times among the fields are relative to now.
 

@@ -1,4 +1,4 @@
--- Deletes those of the given records that are FREE. KEYS: audit, then one key per record. ARGV: time.
+-- Deletes the given records that are FREE. KEYS: audit, then one key per record. ARGV: time.
 -- The reply: how many were deleted.
 
 local deleted = 0

@@ -42,7 +42,7 @@ local function replay_until(r)
   return math.max(0, math.min(valid_until, MAX_EXACT))
 end
 
--- Returns the string to store. Changes `r`, because copying it would take long: only its state and flags are valid then.
+-- Returns the string to store. Changes `r`, because a copy would be slow: afterwards, only its state and flags are valid.
 local function write_record(r)
   local token, nonce, fingerprint, digest, result = r[TOKEN], r[NONCE], r[FINGERPRINT], r[DIGEST], r[RESULT]
   local min_reader, replays_end = r[MIN_READER], replay_until(r)
