@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 MAP = PAGE.partition("src/onceward/\n")[2].partition("```")[0]
 PACKAGE = ROOT / "src" / "onceward"
-AT_THE_ROOT = {"__init__.py", "errors.py", "py.typed", "_version.py"}
+AT_THE_ROOT = {"__init__.py", "errors.py", "lazy_exports.py", "py.typed", "_version.py"}
 
 
 def tracked(folder: str) -> set[str]:

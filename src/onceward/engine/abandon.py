@@ -1,4 +1,4 @@
-"""Clean up after a call that was interrupted: by a cancellation, or by an exception that a signal handler raised.
+"""Clean up after a call that was interrupted by a cancellation, or by an exception from a signal handler.
 
     nothing of the work was begun   → release the key; a verification that is due stays on the record
     the work was running            → let the lease expire: the next claim handles it as a crash
@@ -22,7 +22,7 @@ from .retry import store_error_of
 
 
 async def abandon(attempts: Sequence[Attempt], error: BaseException) -> None:
-    """Leave no key locked by work that was not begun. It raises nothing: the caller raises `error` afterwards."""
+    """Leave no key locked by work that has not started. It never raises: the caller raises `error` afterwards."""
     for one in attempts:
         one.__exit__()
     own = [one for one in attempts if not one.inherited]  # a forked child owns nothing of its parent
@@ -37,7 +37,7 @@ async def abandon(attempts: Sequence[Attempt], error: BaseException) -> None:
 
 
 async def _release(engine: Engine, attempts: Sequence[Attempt]) -> None:
-    """Release keys that are ours, in one call that runs to its end even if the caller is cancelled."""
+    """Release keys that we own, in one call that completes even if the caller is cancelled."""
     releases = [Release(one.key.id, one.record.token, one.record.nonce) for one in attempts]
     timeout = min(one.job.policy.call_timeout for one in attempts)
     engine.claims_in_flight.add(id(attempts))
@@ -56,6 +56,6 @@ async def _release(engine: Engine, attempts: Sequence[Attempt]) -> None:
 
 
 def release_later(attempts: Sequence[Attempt]) -> None:
-    """Let the heartbeat's thread release claims that were granted, or may have been: the store does not answer now."""
+    """Let the heartbeat thread release claims that were or may have been granted: the store does not respond now."""
     for one in attempts:
         one.engine.heartbeat.reconcile(one, one.key.id, one.lease)

@@ -1,15 +1,15 @@
 """An attempt: one delivery of work in this process, from its claim to its end.
 
-`protocol/transitions.py` has the states of the record, which the store keeps. Here are the states of the attempt:
+`protocol/transitions.py` has the states of the record, which is in the store. These are the states of the attempt:
 
-    NEW          nothing was sent
-    CLAIMING     the claim was sent
-    WAITING      another worker owns the key, and we wait for it
+    NEW          nothing has been sent
+    CLAIMING     the claim has been sent
+    WAITING      another worker owns the key, and this attempt waits for it
     REFUSED      replayed, running, mismatch, failed or parked; or a call around this one holds the key
-    OWNED        the key is ours, and the work has not begun
+    OWNED        this attempt owns the key, and the work has not started
     VERIFYING    `verify` checks whether an effect has happened: of a crashed attempt, or of this one after it raised
     RUNNING      the work runs; a `with` block is an attempt that stays here until the block ends
-    SETTLING     the result, failure or release was sent
+    SETTLING     the result, failure or release has been sent
     SETTLED      the store confirmed it
     LOST         another worker took over
     UNKNOWN      no answer to a claim or a settlement, or one that does not tell
@@ -42,7 +42,7 @@ from .lease import Lease
 
 
 class AttemptState(StrEnum):
-    """The states that the top of this file explains."""
+    """The states of an attempt, as listed at the top of this file."""
 
     NEW = "new"
     CLAIMING = "claiming"
@@ -64,7 +64,7 @@ NEW, CLAIMING, WAITING, REFUSED, OWNED, VERIFYING, RUNNING, SETTLING, SETTLED, L
 )
 
 MOVES: Final[dict[AttemptState, frozenset[AttemptState]]] = {
-    NEW: frozenset({CLAIMING, REFUSED, ABANDONED, UNPROTECTED}),  # refused: a call around this one holds the key
+    NEW: frozenset({CLAIMING, REFUSED, ABANDONED, UNPROTECTED}),  # refused: an enclosing call holds the key
     CLAIMING: frozenset({WAITING, REFUSED, OWNED, UNKNOWN, ABANDONED}),
     WAITING: frozenset({CLAIMING, ABANDONED}),
     REFUSED: frozenset(),
@@ -91,7 +91,7 @@ NO_RESULT: Final = object()
 
 
 class IllegalMove(AssertionError):
-    """A bug in Onceward: the attempt cannot go from its state to that one."""
+    """A bug in Onceward: the attempt cannot move from its state to the requested one."""
 
 
 class CurrentStep(Protocol):
@@ -101,10 +101,10 @@ class CurrentStep(Protocol):
 
 
 class Attempt(Lease):
-    """One delivery of work in this process. `record` is set once the key is ours, or the attempt is unprotected."""
+    """One delivery of work in this process. `record` is set once we own the key, or if the attempt is unprotected."""
 
     state: AttemptState = NEW
-    settled_as: RecordState | None = None  # what a SETTLED attempt made of its record
+    settled_as: RecordState | None = None  # the state of the record after settling
     result: Any = NO_RESULT
     joined: JoinedStore | None = None  # the caller's transaction in which the result was written
     outer: Attempt | None = None
@@ -126,7 +126,7 @@ class Attempt(Lease):
         return f"<Attempt {self.key.text}: {self.state}>"
 
     def move(self, state: AttemptState) -> None:
-        """Go to this state, which must be a legal move."""
+        """Move to this state. Raise IllegalMove if the move is not legal."""
         if state not in MOVES[self.state]:
             raise IllegalMove(f"an attempt cannot go from {self.state} to {state} ({self.key.text})")
         self.state = state
@@ -154,7 +154,7 @@ class Attempt(Lease):
         )
 
     def unprotect(self, reason: str) -> None:
-        """Go on without a claim. The work gets a claim that it can use, but that protects nothing."""
+        """Continue without a claim. The work gets a claim object that works as usual, but protects nothing."""
         from onceward.protocol.transitions import claim  # imported here: usually only stores need the table
 
         request = ClaimRequest(self.key.id, self.key.scope.text, self.key.text, b"", self.lease, note=self.job.note)
@@ -169,7 +169,7 @@ class Attempt(Lease):
 
     @property
     def is_settling(self) -> bool:  # type: ignore[override]  # only read
-        """Whether its owner settles it now, or has written the result in a transaction of its own."""
+        """Whether its owner is settling it, or has written the result in the caller's transaction."""
         return self.state is SETTLING or self.joined is not None
 
     def abandon(self) -> None:
@@ -192,7 +192,7 @@ class Attempt(Lease):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop being the current attempt, if it is: a block may be left in another context, as async fixtures do."""
+        """Stop being the current attempt, if it still is: async fixtures may leave a block in another context."""
         if self._reference is not None and _current.get() is self._reference:
             _current.set(None if self.outer is None else ref(self.outer))
 
@@ -251,6 +251,6 @@ _tokens = count(1)  # of unprotected attempts: strictly growing, as with a store
 
 
 def current() -> Attempt | None:
-    """Return the innermost attempt whose work this code is part of, or None."""
+    """Return the innermost attempt whose work is running this code, or None."""
     found = _current.get()
     return None if found is None else found()

@@ -42,7 +42,7 @@ from .lookup import lookup_outcome
 
 
 async def execute(engine: Engine, job: Job) -> Outcome[Any]:
-    """Do the job once, or return the outcome that explains why it was not done."""
+    """Run the job once, or return the outcome that explains why it did not run."""
     replayed = lookup_outcome(engine, job)
     if replayed is not None:
         return replayed
@@ -95,7 +95,7 @@ async def claim(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool =
 
 
 def run_unprotected(attempts: Sequence[Attempt], reason: str) -> list[Refusal]:
-    """Let the work run without a claim. Emit an ERROR event, because each one needs attention, except in test mode."""
+    """Let the work run without a claim. Emit an ERROR event for each, except in test mode: an operator must check."""
     for one in attempts:
         one.unprotect(reason)
         if reason != "disabled":

@@ -34,9 +34,9 @@ OK, COMPLETED = Verdict.OK, RecordState.COMPLETED
 
 
 async def settle(attempt: Attempt, settlement: AnySettlement, state: RecordState) -> Answer:
-    """Send the settlement until the store answers or `settle_timeout` has passed. `state` is what the record becomes.
+    """Send the settlement until the store answers or `settle_timeout` has passed. `state` is the record's new state.
 
-    It runs to its end even if the caller is cancelled, and raises the cancellation afterwards. If the store does not
+    It completes even if the caller is cancelled, and raises the cancellation afterwards. If the store does not
     answer, the attempt is UNKNOWN and the store's error is raised.
     """
     if attempt.state is UNPROTECTED:
@@ -160,7 +160,7 @@ async def fail(attempt: Attempt, error: BaseException, *, final: bool, known: bo
 
 
 def fail_later(attempt: Attempt, error: BaseException, *, final: bool, known: bool) -> None:
-    """Let the heartbeat's thread record the failure: the caller's open transaction blocks us from writing."""
+    """Let the heartbeat thread record the failure: the caller's open transaction blocks our write."""
     attempt.abandon()
     attempt.engine.heartbeat.settle_later(attempt, failure(attempt, error, final=final, known=known))
 
