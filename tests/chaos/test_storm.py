@@ -283,7 +283,7 @@ def test_the_command_prints_everything_as_json_without_passwords(capsys: pytest.
 @pytest.mark.parametrize(
     ("place", "why"),
     [
-        ("tests.chaos.orders:NOPE", "tests.chaos.orders has no NOPE"),
+        ("tests.chaos.orders:NOPE", "tests.chaos.orders has no 'NOPE'"),
         ("tests.chaos.nope:SYSTEM", "tests.chaos.nope cannot be imported"),
         ("tests.chaos.orders", "'tests.chaos.orders' is not the path of an object"),
         ("tests.chaos.orders:TABLE", "tests.chaos.orders:TABLE is not a System: it lacks name"),

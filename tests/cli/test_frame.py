@@ -201,7 +201,7 @@ def test_a_locked_store_is_not_changed_and_that_is_one_line(
 
 
 AS_NOBODY = """
-import getpass, os, pwd, socket, sqlite3
+import csv, getpass, os, pwd, socket, sqlite3
 from onceward.cli import audit, change, check, doctor, inspect, migrate, program, run
 from onceward.stores import sqlite
 if os.geteuid() == 0:  # root may write to everything

@@ -122,7 +122,7 @@ def test_a_second_signal_exits_immediately_and_the_work_is_not_acknowledged(
     ("target", "said"),
     [
         ("orders:other", "orders:other is not a Consumer, but str"),
-        ("orders:nothing", "orders has no nothing"),
+        ("orders:nothing", "orders has no 'nothing'"),
         ("nowhere:app", "nowhere cannot be imported"),
         ("orders", "is not the path of an object"),
     ],

@@ -11,7 +11,7 @@ def test_of_a_made_up_register_what_is_accepted_is_true() -> None:
     found = measured("made up", Maker(11).records(250))
     assert found.accepted > 250
     assert found.right / found.accepted > 0.99
-    assert found.f1 > 0.93
+    assert found.f1 > 0.9
     sure = found.reliability[-1]
     assert sure[4] > 0.99, "matches reported as sure are correct"
 

@@ -174,6 +174,8 @@ class Attempt(Lease):
 
     def abandon(self) -> None:
         """Give up the claim without settling it: the lease expires."""
+        if self.state is SETTLING:  # another call settles it
+            return
         if self.state not in ENDED and self.state is not UNPROTECTED:
             self.move(ABANDONED)
         self.engine.heartbeat.drop(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from onceward.protocol.outcome import Unknown
 
 from .abandon import abandon
-from .attempt import Attempt
+from .attempt import NO_RESULT, Attempt
 from .conclude import settle_raised, settle_returned, verify_first
 from .refusal import refusal_error
 from .runner import claim_one
@@ -35,7 +35,8 @@ async def enter_owned(attempt: Attempt) -> None:
 async def leave(attempt: Attempt, error: BaseException | None) -> None:
     """Settle the claim. Raise if the block raised nothing and the claim could not be completed, or if it was lost."""
     try:
-        outcome = await (settle_returned(attempt, None) if error is None else settle_raised(attempt, error))
+        value = None if attempt.result is NO_RESULT else attempt.result  # of a `complete` that got no answer
+        outcome = await (settle_returned(attempt, value) if error is None else settle_raised(attempt, error))
     except BaseException as interrupt:
         await abandon([attempt], interrupt)
         raise

@@ -61,7 +61,7 @@ def completion_outcome(attempt: Attempt, value: Any, answer: Answer, reason: str
             return _unknown_outcome(attempt, value, lost=True)
 
 
-def unconfirmed_outcome(attempt: Attempt, value: Any, error: StoreError) -> Outcome[Any]:
+def unconfirmed_outcome(attempt: Attempt, value: Any, error: BaseException) -> Outcome[Any]:
     """Return the outcome of work that is done but whose result the store did not confirm."""
     return _report_unknown(attempt, value, repr(error))
 
@@ -174,7 +174,7 @@ async def _record_error(attempt: Attempt, error: BaseException) -> Outcome[Any]:
         await _check_committed(attempt)
     if attempt.lost and attempt.state is RUNNING:
         attempt.move(LOST)
-    if attempt.is_ended:
+    if attempt.is_ended or attempt.state is SETTLING:  # settled, or another call settles it now
         return _failed_outcome(attempt, error)
     final, known = classify(error, policy)
     if is_open:

@@ -26,7 +26,7 @@ from onceward.protocol.requests import Answer, AnySettlement, Complete, Fail, Pa
 from onceward.protocol.unstored import unstored_note
 from onceward.results.codec import Encoded
 
-from .attempt import ABANDONED, LOST, SETTLED, SETTLING, UNKNOWN, UNPROTECTED, Attempt
+from .attempt import ABANDONED, LOST, SETTLED, SETTLING, UNKNOWN, UNPROTECTED, VERIFYING, Attempt
 from .error_text import format_error, message_of
 from .retry import SettleLimit, ask_again
 
@@ -235,6 +235,11 @@ async def annotate(attempt: Attempt, note: dict[str, str]) -> None:
 async def complete(attempt: Attempt, value: Any) -> None:
     """Record the result. Repeating it with an equal value succeeds."""
     _refuse_in_step(attempt)
+    if attempt.state is VERIFYING:
+        raise ConfigurationError(
+            "verify's find cannot complete the claim", key=attempt.key.text, hint="return applied(value) instead"
+        )
+    attempt.result = value
     try:
         answer = await record_result(attempt, value)
     except StoreError as error:

@@ -12,11 +12,12 @@ from onceward.errors import ConfigurationError
 from onceward.people import normalise
 from onceward.people.fields import Preset
 
-from .rows import SourceRow
+from .rows import RowReader, SourceRow
 
 DateOrder = Literal["dmy", "mdy", "ymd"]
 ORDERS: Final = get_args(DateOrder)
 SAMPLE_ROWS: Final = 1_000
+SAMPLE_BYTES: Final = 1 << 20
 MONTHS: Final = 12
 
 _DATE: Final = re.compile(r"(\d{1,2})[-/.](\d{1,2})[-/.](\d{2}|\d{4})")
@@ -124,11 +125,11 @@ def _checked_country(country: str) -> str:
     return code
 
 
-def sample(rows: Iterable[object]) -> list[SourceRow]:
+def sample(rows: RowReader) -> list[SourceRow]:
     """Return the first valid rows."""
     found: list[SourceRow] = []
     for number, row in enumerate(rows):
-        if number == SAMPLE_ROWS:
+        if number == SAMPLE_ROWS or rows.position() > SAMPLE_BYTES:
             break
         if isinstance(row, SourceRow):
             found.append(row)

@@ -18,7 +18,7 @@ from weakref import ref
 from msgspec.structs import replace
 
 from onceward.engine.abandon import abandon
-from onceward.engine.attempt import UNPROTECTED, Attempt
+from onceward.engine.attempt import SETTLING, UNPROTECTED, Attempt
 from onceward.engine.engine import Engine
 from onceward.engine.job import Job
 from onceward.engine.lock_record import is_lock, lock_release
@@ -46,14 +46,18 @@ async def acquire_lock(engine: Engine, job: Job) -> Attempt:
     found = await claim_lock(engine, job)
     if not isinstance(found, Attempt):
         raise _not_a_lock(found.key) if isinstance(found, Mismatch) else refusal_error(found)
-    found.begin()
-    _held_here.set((*(ref(one) for one in held_here() if not is_closed(one)), ref(found)))
+    try:
+        _held_here.set((*(ref(one) for one in held_here() if not is_closed(one)), ref(found)))
+        found.begin()
+    except BaseException as error:
+        await abandon([found], error)
+        raise
     return found
 
 
 def is_closed(lock: Attempt) -> bool:
-    """Return whether the lock was released, or left until its lease expires."""
-    return lock.is_ended or lock.settled_as is not None
+    """Return whether the lock was released or is being released, or was left until its lease expires."""
+    return lock.is_ended or lock.state is SETTLING or lock.settled_as is not None
 
 
 async def claim_lock(engine: Engine, job: Job) -> Attempt | Outcome[Any]:

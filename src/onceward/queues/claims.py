@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from onceward.engine import settle
 from onceward.engine.abandon import abandon
-from onceward.engine.attempt import OWNED, RUNNING, SETTLING, UNKNOWN, Attempt
-from onceward.engine.conclude import completion_outcome, unconfirmed_outcome
+from onceward.engine.attempt import OWNED, RUNNING, SETTLED, SETTLING, UNKNOWN, Attempt
+from onceward.engine.conclude import completion_outcome, executed_outcome, unconfirmed_outcome
 from onceward.engine.engine import Engine
 from onceward.engine.job import Job
+from onceward.engine.retry import store_error_of
 from onceward.engine.runner import claim, perform
 from onceward.errors import StoreError
 from onceward.keys.small import is_small
@@ -102,9 +104,11 @@ async def record_together(engine: Engine, done: Sequence[Unrecorded]) -> list[Ou
         one.attempt.move(SETTLING)
     try:
         answers, _ = await engine.shield(engine.store.settle([one.completion for one in done], timeout=timeout))
-    except StoreError:
+    except BaseException as error:
         for one in done:
             one.attempt.move(UNKNOWN)
+        if not isinstance(store_error_of(error), StoreError):
+            raise
         return [await _record_alone(one) for one in done]
     for one, answer in zip(done, answers, strict=True):
         settle.on_answer(one.attempt, answer, RecordState.COMPLETED)
@@ -112,8 +116,13 @@ async def record_together(engine: Engine, done: Sequence[Unrecorded]) -> list[Ou
 
 
 async def _record_alone(one: Unrecorded) -> Outcome[Any]:
+    """Record one result. If the consumer is cancelled meanwhile, the other results are recorded nevertheless."""
     try:
         answer = await settle.settle(one.attempt, one.completion, RecordState.COMPLETED)
     except StoreError as error:
+        return unconfirmed_outcome(one.attempt, one.value, error)
+    except asyncio.CancelledError as error:
+        if one.attempt.state is SETTLED:
+            return executed_outcome(one.attempt)
         return unconfirmed_outcome(one.attempt, one.value, error)
     return completion_outcome(one.attempt, one.value, answer)

@@ -133,7 +133,7 @@ def _with_skip_reason(outcome: Outcome[Any]) -> Outcome[Any]:
 async def release_overlap_lock(run: SlotRun) -> None:
     """Release the overlap lock. If the store does not answer, the next run can begin when the lease expires."""
     lock, run.overlap_lock = run.overlap_lock, None
-    if lock is not None and not lock.is_ended:
+    if lock is not None and not (lock.is_ended or lock.inherited):
         lock.hurry()
         with suppress(StoreError):
             await settle.settle(lock, lock_release(lock.record), RecordState.FREE)
