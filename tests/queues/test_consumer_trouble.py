@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from onceward import AsyncOnce
+from onceward import AsyncOnce, RecordState, StoreUnavailable
 from onceward.queues import Consumer, Delivery, MemoryQueue, Message
 from onceward.stores import MemoryStore
+from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.queues import HandlerLog, UnreliableStore, parked_records, recording_handler, wait_until
+from tests.faulty import FaultyNetwork, FaultyStore
 from tests.queues.consuming import consumed
 
 
@@ -134,3 +137,37 @@ class Watched(MemoryQueue):
     async def extend(self, deliveries: Sequence[Delivery]) -> None:
         self.extended += deliveries
         await super().extend(deliveries)
+
+
+async def test_results_of_a_cancelled_consumer_are_recorded_although_a_request_was_lost(tmp_path: Path) -> None:
+    """The common recording is lost, and the consumer is cancelled while each result is recorded separately."""
+    settling = asyncio.Event()
+
+    class LosesTheFirst(FaultyStore):
+        """Loses the first settlement, and takes a while for each."""
+
+        lost = False
+
+        async def settle(self, settlements: Any, **how: Any) -> Any:
+            settling.set()
+            await asyncio.sleep(0.05)
+            if not self.lost:
+                self.lost = True
+                raise StoreUnavailable("lost, as the test wants it")
+            return await self.inner.settle(settlements, **how)
+
+    store = LosesTheFirst(SQLiteStore(tmp_path / "once.db"), FaultyNetwork())
+    async with AsyncOnce(store) as once:
+        queue = MemoryQueue()
+
+        @once(key="{event[id]}", name="book")
+        async def book(event: dict[str, Any]) -> None: ...
+
+        for number in range(3):
+            queue.put(b'{"id": "%d"}' % number)
+        consuming = asyncio.create_task(Consumer(book, queue).consume())
+        await settling.wait()
+        consuming.cancel()
+        await asyncio.wait([consuming])
+        entries = [await book.read({"id": str(number)}) for number in range(3)]
+    assert [entry.state if entry else None for entry in entries] == [RecordState.COMPLETED] * 3

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+from datetime import timedelta
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from onceward import AsyncOnce, Once, RecordState, StoreUnavailable, applied, verify
+from onceward import AsyncOnce, Once, OutcomeUnknown, RecordState, StoreUnavailable, applied, verify
 from onceward.engine.attempt import ENDED, MOVES, NEW, NOT_BEGUN, UNPROTECTED, Attempt, AttemptState, IllegalMove
 from onceward.results.codec import Codec
 from onceward.stores import MemoryStore
@@ -149,3 +150,32 @@ async def test_a_claim_that_is_completed_twice_at_once_is_completed() -> None:
         entry = await once.read("order 7")
     assert entry is not None
     assert entry.state is RecordState.COMPLETED
+
+
+async def test_a_lock_that_is_released_twice_at_once_is_released() -> None:
+    async with AsyncOnce(MemoryStore()) as once:
+        lock = await once.lock("sync").acquire()
+        await asyncio.gather(lock.release(), lock.release())
+        assert await once.try_lock("sync") is not None
+
+
+def test_an_unconfirmed_completion_is_repeated_with_its_own_value() -> None:
+    class Down(MemoryStore):
+        """Answers no settlement while `down` is set."""
+
+        down = True
+
+        async def settle(self, *args: Any, **how: Any) -> Any:
+            if self.down:
+                raise StoreUnavailable("down, as the test wants it")
+            return await super().settle(*args, **how)
+
+    store = Down()
+    once = Once(store, settle_timeout=timedelta(microseconds=1))
+    with once.claim("order 7") as claim:
+        with pytest.raises(OutcomeUnknown):
+            claim.complete(42)
+        store.down = False
+    entry = once.read("order 7")
+    assert entry is not None
+    assert (entry.state, entry.value) == (RecordState.COMPLETED, 42)
