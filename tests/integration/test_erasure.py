@@ -153,7 +153,7 @@ def test_a_key_that_a_worker_is_processing_is_kept_and_counted(client: SyncClien
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ({}, "nothing to select"),
+        ({}, "nothing was selected"),
         ({"tenant": ""}, "tenant to erase must be a text"),
         ({"scope": "mail"}, "is not a scope"),
         ({"scope": "shop/mail@acme", "tenant": "acme"}, "already names a tenant"),
