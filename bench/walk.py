@@ -136,7 +136,7 @@ async def _walk_http() -> dict[str, Recorder]:
         await send({"type": "http.response.body", "body": b"done"})
 
     once = AsyncOnce("memory://", app=APP)
-    served = IdempotencyMiddleware(app, once, principal=lambda _scope: "somebody", required=["/payments"])
+    served = IdempotencyMiddleware(app, once, principal=lambda _scope: "alice", required=["/payments"])
 
     async def request(key: int) -> None:
         async def receive() -> dict[str, Any]:

@@ -139,20 +139,25 @@ class Watched(MemoryQueue):
         await super().extend(deliveries)
 
 
-async def test_results_of_a_cancelled_consumer_are_recorded_although_a_request_was_lost(tmp_path: Path) -> None:
-    """The common recording is lost, and the consumer is cancelled while each result is recorded separately."""
+@pytest.mark.parametrize("calls", [1, 2], ids=["in the common recording", "while each is recorded separately"])
+async def test_results_of_a_cancelled_consumer_are_recorded_although_a_request_was_lost(
+    tmp_path: Path, calls: int
+) -> None:
+    """The common recording is lost. The consumer is cancelled during that call, or during the next one."""
     settling = asyncio.Event()
 
     class LosesTheFirst(FaultyStore):
         """Loses the first settlement, and takes a while for each."""
 
-        lost = False
+        calls = 0
 
         async def settle(self, settlements: Any, **how: Any) -> Any:
-            settling.set()
+            self.calls += 1
+            if self.calls == calls:
+                settling.set()
+            first = self.calls == 1
             await asyncio.sleep(0.05)
-            if not self.lost:
-                self.lost = True
+            if first:
                 raise StoreUnavailable("lost, as the test wants it")
             return await self.inner.settle(settlements, **how)
 

@@ -13,6 +13,7 @@ import pytest
 
 from onceward import AsyncOnce, Once, OutcomeUnknown, RecordState, StoreUnavailable, applied, verify
 from onceward.engine.attempt import ENDED, MOVES, NEW, NOT_BEGUN, UNPROTECTED, Attempt, AttemptState, IllegalMove
+from onceward.errors import ClaimError
 from onceward.results.codec import Codec
 from onceward.stores import MemoryStore
 
@@ -143,17 +144,19 @@ def test_a_forked_child_that_leaves_a_batch_releases_no_key_of_its_parent(tmp_pa
     assert [one.kind for one in outcomes] == ["executed"] * 3
 
 
-async def test_a_claim_that_is_completed_twice_at_once_is_completed() -> None:
-    async with AsyncOnce(MemoryStore()) as once:
+async def test_a_claim_that_is_completed_twice_at_once_is_completed(tmp_path: Path) -> None:
+    async with AsyncOnce(f"sqlite:///{tmp_path}/once.db") as once:
         async with once.claim("order 7") as claim:
-            await asyncio.gather(claim.complete(1), claim.complete(1), return_exceptions=True)
+            first, second = await asyncio.gather(claim.complete(1), claim.complete(1), return_exceptions=True)
+        assert first is None
+        assert isinstance(second, ClaimError)
         entry = await once.read("order 7")
     assert entry is not None
     assert entry.state is RecordState.COMPLETED
 
 
-async def test_a_lock_that_is_released_twice_at_once_is_released() -> None:
-    async with AsyncOnce(MemoryStore()) as once:
+async def test_a_lock_that_is_released_twice_at_once_is_released(tmp_path: Path) -> None:
+    async with AsyncOnce(f"sqlite:///{tmp_path}/once.db") as once:
         lock = await once.lock("sync").acquire()
         await asyncio.gather(lock.release(), lock.release())
         assert await once.try_lock("sync") is not None

@@ -129,7 +129,7 @@ def is_closing(error: BaseException) -> bool:
     """Return whether the coroutine that caught this error is being closed, so that it can no longer await anything.
 
     Python raises the GeneratorExit of `close()` in each coroutine anew, so its traceback ends in the one that awaits.
-    If an awaited function raised it, the traceback goes on into that function.
+    If an awaited function raised it, the traceback continues into that function.
     """
     return isinstance(error, GeneratorExit) and (error.__traceback__ is None or error.__traceback__.tb_next is None)
 

@@ -15,7 +15,7 @@ from .tables import CANDIDATES, CONTRIBUTIONS, KEYS, LINKS_OF, RECORDS_OF, REVIE
 
 MAX_PER_COMPLETE_BLOCK = 400
 MAX_PER_PARTIAL_BLOCK = 32
-"""Records that are read per block. See `blocking`: a larger block has narrower ones beside it."""
+"""Records that are read per block. See `blocking`: a larger block also has narrower ones."""
 
 _form = msgspec.json.Decoder(tuple[str, ...]).decode
 

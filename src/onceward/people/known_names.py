@@ -177,7 +177,7 @@ def are_two_names(here: str, there: str) -> bool:
 
 
 def are_known(here: str, there: str) -> bool:
-    """Return whether both are names, so that the one is no typo of the other."""
+    """Return whether both are names, so that neither is a typo of the other."""
     return all(name in COMMON or name in _GROUPS for name in (here, there))
 
 
