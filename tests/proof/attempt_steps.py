@@ -251,7 +251,7 @@ class AttemptSteps:
         yield self.moved(then, index, arrives, self.on_settle_answer(then.clients[index], verdict), verdict)
         yield f"{NAMES[index]}{arrives}, the reply is lost", then
         yield self.moved(world, index, "gets no answer and gives up", self.on_no_settle_answer(client))
-        yield self.moved(world, index, "is interrupted before it sends it", self.to(client, ABANDONED, request=None))
+        yield self.moved(world, index, "is interrupted before it sends it", self.to(client, UNKNOWN, request=None))
 
     def go_on(self, world: World, index: int, client: Client) -> Iterator[Move]:
         """Yield what may follow SETTLED and UNKNOWN: the completion again, or the work without a claim."""

@@ -71,7 +71,7 @@ MOVES: Final[dict[AttemptState, frozenset[AttemptState]]] = {
     OWNED: frozenset({VERIFYING, RUNNING, SETTLING, ABANDONED}),
     VERIFYING: frozenset({RUNNING, SETTLING, ABANDONED}),
     RUNNING: frozenset({VERIFYING, SETTLING, LOST, ABANDONED}),
-    SETTLING: frozenset({SETTLED, LOST, UNKNOWN, ABANDONED}),
+    SETTLING: frozenset({SETTLED, LOST, UNKNOWN}),
     SETTLED: frozenset({SETTLING}),  # the work may complete its claim again, with an equal result
     LOST: frozenset(),
     UNKNOWN: frozenset({SETTLING, UNPROTECTED}),  # complete again; or run unprotected, because the store is down
