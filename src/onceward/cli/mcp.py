@@ -7,6 +7,7 @@ import click
 from onceward.client.aio import AsyncOnce
 from onceward.client.sync import Once
 
+from .open_store import existing_store
 from .program import STORE, program, store_url
 from .schedule import load_client
 
@@ -32,6 +33,6 @@ def mcp(*, target: str | None, write: bool, values: bool) -> None:
     """
     from onceward.mcp.server import build_server  # imported here: other commands need neither it nor an event loop
 
-    client = AsyncOnce(store_url()) if target is None else load_client(target)
+    client = AsyncOnce(existing_store(store_url())) if target is None else load_client(target)
     once = client.aio if isinstance(client, Once) else client
     build_server(once, write=write, values=values).run("stdio")
