@@ -60,7 +60,7 @@ def test_a_requested_run_runs_once_on_any_number_of_runners_even_if_paused(
     assert (len(ran), second != id) == (2, True)
     client.clock.advance("40d")  # the records of the runs are gone, the request is not
     client.drive(client.once.store.purge(1000, timeout=30))
-    both_run_due(runner, other)
+    both_run_due(hourly_again(client, ran))  # a runner that has seen nothing of it
     assert len(ran) == 2
 
 
