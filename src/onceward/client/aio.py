@@ -151,10 +151,14 @@ class AsyncOnce(AsyncAdministration, OperationDecorator[AsyncDecorator, Skipping
         name: str | None = None,
         payload: Any = None,
         note: dict[str, str] | None = None,
+        type: Any = Any,
         **settings: Unpack[Settings],
     ) -> AsyncClaimBlock:
-        """Own the key while a block runs: `async with once.claim(key) as claim:`. Raise NotAcquired if refused."""
-        job = functools.partial(self.claim_job, key, name, payload, note or {}, settings)
+        """Own the key while a block runs: `async with once.claim(key) as claim:`. Raise NotAcquired if refused.
+
+        `type` is the type of the result that `claim.complete` records. Without it, the result keeps its own type.
+        """
+        job = functools.partial(self.claim_job, key, name, payload, note or {}, settings, type=type)
         return AsyncClaimBlock(self.engine, job() if is_quick(key) and is_small(payload) else job)
 
     def lock(

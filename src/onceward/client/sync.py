@@ -166,10 +166,14 @@ class Once(Administration, OperationDecorator[Decorator, SkippingDecorator]):
         name: str | None = None,
         payload: Any = None,
         note: dict[str, str] | None = None,
+        type: Any = Any,
         **settings: Unpack[Settings],
     ) -> ClaimBlock:
-        """Own the key while a block runs: `with once.claim(key) as claim:`. Raise NotAcquired if refused."""
-        return ClaimBlock(self.engine, self.claim_job(key, name, payload, note or {}, settings))
+        """Own the key while a block runs: `with once.claim(key) as claim:`. Raise NotAcquired if refused.
+
+        `type` is the type of the result that `claim.complete` records. Without it, the result keeps its own type.
+        """
+        return ClaimBlock(self.engine, self.claim_job(key, name, payload, note or {}, settings, type=type))
 
     def lock(
         self, name: Any, *, lease: Duration | None = None, wait: Duration | None = None, on_lost: OnLost = "notify"
