@@ -61,7 +61,7 @@ def test_a_class_that_a_replay_could_not_find_is_declared_or_not_stored(client: 
         claim.complete(Local(1))
     [event] = client.events_named("result_not_stored")
     assert "cannot be found by its name" in event.reason
-    with pytest.raises(AlreadyDone, match="was not stored.*Local"), client.claim("k"):
+    with pytest.raises(AlreadyDone, match=r"was not stored.*Local"), client.claim("k"):
         pytest.fail("the block must not run again")
     with client.claim("declared", type=Local) as claim:
         claim.complete(Local(1))
@@ -109,7 +109,7 @@ def test_resolve_stores_a_value_of_the_declared_type(client: SyncClient) -> None
 def test_resolve_refuses_a_value_of_another_type_and_changes_nothing(client: SyncClient, by: str) -> None:
     work = client(name="receipt", key="{line}", after_crash="park")(receipt_of)
     work.outcome(1)
-    with pytest.raises(ConfigurationError, match="nothing was changed: result: it is dict.*OrderLine"):
+    with pytest.raises(ConfigurationError, match=r"nothing was changed: result: it is dict.*OrderLine"):
         if by == "client":
             client.resolve(work.key(1), applied({"sku": "s1"}))
         else:
