@@ -32,7 +32,7 @@ from onceward.stores.registry import open_store, store_url
 
 from .counting import make_counters
 from .declarations import DeclaredOperations, DeclaringEngine
-from .declared_functions import DeclaredFunctions
+from .declared_functions import DeclaredFunctions, warn_if_never_stored
 from .refusals import refuse_async_find, refuse_function_settings, refuse_no_store, refuse_skip
 
 if TYPE_CHECKING:
@@ -203,6 +203,7 @@ class BaseClient:
                 OncewardWarning,
                 stacklevel=4,
             )
+        warn_if_never_stored(fn, operation.policy, label)
         self.keep_input_of(operation)
         self.engine.declared.add(operation)
         self.declared_functions.add(operation)
