@@ -252,6 +252,18 @@ def test_not_applied_runs_again_where_unknown_would_park(client: SyncClient) -> 
     assert (parked.read(1).state, handler.calls) == (RecordState.PARKED, 1)
 
 
+def test_work_whose_record_could_not_be_parked_does_not_claim_to_be(client: SyncClient) -> None:
+    def forgotten_meanwhile(x: int) -> None:
+        client.forget(str(x), name="work", force=True)
+        raise TimeoutError
+
+    work = client(name="work", key="{x}", after_crash="park")(forgotten_meanwhile)
+    outcome = work.outcome(1)
+    assert (outcome.kind, type(outcome.exception)) == ("failed", TimeoutError)
+    assert [event.reason for event in client.events_named("lost")] == ["parking refused"]
+    assert work.read(1) is None
+
+
 # ── without a key ──
 
 

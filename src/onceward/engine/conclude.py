@@ -144,7 +144,7 @@ async def settle_raised(attempt: Attempt, error: BaseException, *, closing: bool
         if not isinstance(error, Exception):
             raise error
         return _failed_outcome(attempt, error)
-    if attempt.job.is_async and isinstance(error, GeneratorExit) and closing:
+    if attempt.engine.runtime.supports_cancellation and isinstance(error, GeneratorExit) and closing:
         attempt.abandon()
         raise error  # a coroutine that is being closed cannot wait for the store: the lease expires
     if attempt.end(error):
@@ -221,6 +221,7 @@ async def park(attempt: Attempt, error_type: str, text: str, error: BaseExceptio
     answer = await settle.park(attempt, error_type, text)
     if answer.verdict is not Verdict.OK:
         attempt.engine.emit("lost", attempt.key, attempt.record, reason="parking refused")
+        return _unknown_outcome(attempt, None, lost=True) if error is None else _failed_outcome(attempt, error)
     return Parked(
         key=attempt.key.text,
         reason=attempt.job.policy.reasons.parked,

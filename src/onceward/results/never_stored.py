@@ -37,7 +37,8 @@ def never_stored(hint: Any) -> type | None:
     if origin in AWAITED:
         return never_stored(arguments[-1]) if arguments else None
     if origin in _CONTAINERS:
-        return next((found for one in arguments if (found := never_stored(one)) is not None), None)
+        members = map(never_stored, arguments)
+        return next((one for one in members if one is not None), None)
     cls = hint if origin is None else origin
     return cls if isinstance(cls, type) and cls is not Any and not _may_be_stored(cls) else None
 
