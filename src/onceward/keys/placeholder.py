@@ -26,23 +26,18 @@ from onceward.errors import InvalidKey
 from .shape import class_name
 
 MAX_DIGITS: Final = 1_300  # as many as the integers of the canonical encoding have
+LARGE: Final = 2**64  # below it, an integer has few digits
 ACCEPTED: Final = "str, int, Decimal, UUID, date, aware datetime or an Enum of these"
-
-
-def plain_value(value: object) -> object:
-    """Return the value of an enum member; any other value unchanged."""
-    while isinstance(value, enum.Enum):
-        value = value.value
-    return value
 
 
 def placeholder_text(value: object, field: str) -> str:
     """Return the text of a value. Raise InvalidKey, which names the placeholder `field`, if it has none."""
-    value = plain_value(value)
+    while isinstance(value, enum.Enum):
+        value = value.value
     if isinstance(value, str):
         return str.__str__(value)  # not str(): a subclass may override it
     if isinstance(value, int) and not isinstance(value, bool):
-        return _int_text(int.__index__(value), field)
+        return str(int.__index__(value)) if -LARGE < value < LARGE else _large_int_text(value, field)
     if isinstance(value, UUID):
         return UUID.__str__(value)
     if isinstance(value, dt.datetime):
@@ -57,9 +52,9 @@ def placeholder_text(value: object, field: str) -> str:
     )
 
 
-def _int_text(value: int, field: str) -> str:
+def _large_int_text(value: int, field: str) -> str:
     try:
-        text = str(value)
+        text = str(int.__index__(value))
     except ValueError:  # Python's own limit
         text = ""
     if not 0 < len(text) <= MAX_DIGITS:

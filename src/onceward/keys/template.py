@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from enum import Enum
 from typing import Final
 
 import msgspec
@@ -18,7 +19,7 @@ import msgspec
 from onceward.errors import ConfigurationError, MissingKey
 
 from .key import is_empty
-from .placeholder import placeholder_text, plain_value
+from .placeholder import placeholder_text
 from .readable import escape
 
 _root = re.compile(r"[^\W\d]\w*")
@@ -39,7 +40,7 @@ class _Field(msgspec.Struct, frozen=True):
             found = value_inside(found, step)
             if found is None or found is ABSENT:
                 return None
-        return plain_value(found)
+        return found.value if isinstance(found, Enum) else found
 
 
 class Template:

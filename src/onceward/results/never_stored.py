@@ -44,9 +44,9 @@ def never_stored(hint: Any) -> type | None:
 
 
 def _may_be_stored(cls: type) -> bool:
-    if hasattr(cls, "_sa_class_manager"):  # SQLAlchemy keeps the state of a session in its instances
+    if hasattr(cls, "__mapper__"):  # SQLAlchemy keeps the state of a session in its instances
         return False
-    if inspect.isabstract(cls) or getattr(cls, "_is_protocol", False) or typing.is_typeddict(cls):
+    if inspect.isabstract(cls) or typing.Protocol in cls.__bases__ or typing.is_typeddict(cls):
         return True
     return _has_storable_subclass(cls) or leaf_of(cls) is not None or shape_of(cls) is not None
 
