@@ -139,17 +139,17 @@ class JoinedJob:
             outcome = await self._claim_and_run()
             kept = await self.joined.keep()
         except BaseException as raised:
-            error = raised.stop if isinstance(raised, HandlerStopped) else raised
-            await self._undo(error)
-            if not isinstance(error, Exception):
+            cause = raised.stop if isinstance(raised, HandlerStopped) else raised
+            await self._undo(cause)
+            if not isinstance(cause, Exception):
                 raise
-            self._emit_failed(error)
+            self._emit_failed(cause)
             return Failed(
                 key=self.job.key.text,
                 reason=self.job.policy.reasons.failed,
-                error_type=type(error).__qualname__,
-                error=message_of(error),
-                exception=error,
+                error_type=type(cause).__qualname__,
+                error=message_of(cause),
+                exception=cause,
             )
         if not kept:
             await (self._raise_lost(None) if self.joined.is_lost() else self._raise_ended(None))
