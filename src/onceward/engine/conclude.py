@@ -144,7 +144,7 @@ async def settle_raised(attempt: Attempt, error: BaseException, *, closing: bool
         if not isinstance(error, Exception):
             raise error
         return _failed_outcome(attempt, error)
-    if attempt.engine.runtime.supports_cancellation and isinstance(error, GeneratorExit) and closing:
+    if attempt.job.is_async and isinstance(error, GeneratorExit) and closing:
         attempt.abandon()
         raise error  # a coroutine that is being closed cannot wait for the store: the lease expires
     if attempt.end(error):
