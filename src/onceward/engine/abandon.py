@@ -57,7 +57,7 @@ async def _release(engine: Engine, attempts: Sequence[Attempt]) -> None:
 
 
 def closes_coroutine(attempt: Attempt, error: BaseException | None) -> bool:
-    """Return whether an async block ends because its coroutine is being closed, so that it can no longer await anything.
+    """Return whether an async block ends because its coroutine is being closed: it can no longer await anything.
 
     An async generator that is being closed can.
     """
