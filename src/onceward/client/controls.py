@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from onceward.engine.events import Listener
-from onceward.engine.open_transaction import FindTransaction
+from onceward.engine.open_transaction import Finder, FindTransaction
 
 from .declarations import DeclaringEngine
 
@@ -28,18 +28,21 @@ class ClientControls:
         """Stop claiming; running work continues. It may be called from a signal handler."""
         self.engine.stopping = True
 
-    def add_transaction_finder(self, find: FindTransaction) -> Callable[[], None]:
+    def add_transaction_finder(
+        self, find: FindTransaction, uncommitted: FindTransaction | None = None
+    ) -> Callable[[], None]:
         """Register an integration: `find()` returns the caller's open connection or session, or None.
 
         It is called before each call of this client. Return only a transaction of the database that holds the records,
-        as an object that `within` accepts. The setting `open_transaction` says what happens then. Return a function
-        that removes it.
+        as an object that `within` accepts. The setting `open_transaction` says what happens then. `uncommitted` is
+        called when work has returned. It is like `find`, but ignores transactions that have changed nothing
+        (default: `find`). Return a function that removes both.
         """
-        finders = self.engine.open_transactions.finders
-        finders.append(find)
+        finders, finder = self.engine.open_transactions.finders, Finder(find, uncommitted or find)
+        finders.append(finder)
 
         def remove() -> None:
-            if find in finders:
-                finders.remove(find)
+            if finder in finders:
+                finders.remove(finder)
 
         return remove

@@ -36,6 +36,7 @@ class Transaction:
     """The caller's transaction during the block. Jobs may nest but not overlap: a savepoint undoes all after it."""
 
     closed = False
+    found: Any = None  # the caller's connection, if a finder returned it and the caller did not name it
 
     def __init__(self, engine: Engine, store: JoinedStore, since: float) -> None:
         self.engine = engine
@@ -84,6 +85,7 @@ async def finish_transaction(engine: Engine, transaction: Transaction) -> None:
 async def execute_in(engine: Engine, connection: Any, job: Job) -> Outcome[Any]:
     """Do one job in the transaction that is open on this connection."""
     transaction = await join(engine, connection)
+    transaction.found = connection
     try:
         outcome = await execute_within(engine, transaction, job)
     finally:
