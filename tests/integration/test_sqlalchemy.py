@@ -248,7 +248,6 @@ def test_sessions_of_sqlmodel_are_found(on_sqlite: Shop) -> None:
         session.exec(sqlmodel.select(Effect)).all()
         assert on_sqlite.outcome(session, "a") is Executed
         session.rollback()
-        assert on_sqlite.outcome(session, "b") is not None
     assert on_sqlite.words() == []
 
 
@@ -269,6 +268,15 @@ async def async_shop(schema: str, driver: str) -> AsyncIterator[tuple[AsyncOnce,
 async def write_async(session: Any, word: str) -> str:
     await session.execute(sqlalchemy.insert(Effect).values(word=word))
     return word
+
+
+def test_the_error_of_uncommitted_work_is_raised_although_sqlite_is_locked(on_sqlite: Shop) -> None:
+    once = on_sqlite.once.using(lease="1s")
+    with Session(on_sqlite.engine) as session:
+        with pytest.raises(ConfigurationError, match="without committing its changes"):
+            once.run("a", write, session, "a")
+        session.rollback()
+    assert on_sqlite.words() == []
 
 
 @pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])

@@ -16,6 +16,7 @@ from onceward.protocol.record import AfterCrash
 from .job import Job
 
 if TYPE_CHECKING:
+    from .attempt import Attempt
     from .engine import Engine
 
 FindTransaction = Callable[[], Any | None]
@@ -67,9 +68,12 @@ class OpenTransactions:
         if job.policy.open_transaction != "ignore" and self.find() is not None:
             self._report(engine, job, f"a transaction is open around this claim, which cannot join it: {LOSS}")
 
-    def check_returned(self, engine: Engine, job: Job) -> None:
+    def check_returned(self, attempt: Attempt) -> None:
         """Raise or warn if the work has returned, and left changes in a transaction that is still open."""
+        engine, job = attempt.engine, attempt.job
         if job.policy.open_transaction != "ignore" and self.has_uncommitted():
+            if job.policy.open_transaction != "warn":
+                attempt.hurry()  # on SQLite, that transaction may prevent the store from recording the failure
             self._report(engine, job, f"the work returned without committing its changes: {LOSS}")
 
     def _report(self, engine: Engine, job: Job, message: str) -> None:

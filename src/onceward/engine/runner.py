@@ -131,7 +131,7 @@ async def perform(attempt: Attempt) -> Outcome[Any]:
             if attempt.job.is_async and hasattr(value, "__await__"):
                 value = await value
             if attempt.engine.open_transactions.finders and attempt.state is not UNPROTECTED:
-                attempt.engine.open_transactions.check_returned(attempt.engine, attempt.job)
+                attempt.engine.open_transactions.check_returned(attempt)
         except BaseException as error:  # noqa: BLE001 (settled, then returned as a value or raised again)
             return await settle_raised(attempt, error, closing=is_closing(error))
         return await settle_returned(attempt, value)
