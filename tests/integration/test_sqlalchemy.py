@@ -258,7 +258,9 @@ def test_sessions_of_sqlmodel_are_found(on_sqlite: Shop) -> None:
 async def async_shop(schema: str, driver: str) -> AsyncIterator[tuple[AsyncOnce, AsyncEngine]]:
     options = {"schema_translate_map": {None: schema}}
     engine = create_async_engine(sqlalchemy_url(driver), execution_options=options, poolclass=NullPool)
-    async with AsyncOnce(PostgresStore(os.environ[URL], schema=schema, migrate=True), fingerprint="none", lease="10s") as once:
+    async with AsyncOnce(
+        PostgresStore(os.environ[URL], schema=schema, migrate=True), fingerprint="none", lease="10s"
+    ) as once:
         end = detect_transactions(once, engine)
         yield once, engine
         end()
@@ -336,8 +338,6 @@ def test_async_work_that_leaves_its_rows_uncommitted_is_not_recorded(postgres: A
             await session.rollback()
 
     asyncio.run(main())
-
-
 
 
 def test_something_else_than_an_engine_is_refused() -> None:
