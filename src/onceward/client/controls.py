@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from onceward.engine.events import Listener
 from onceward.engine.open_transaction import Finder, FindTransaction
+from onceward.engine.rollout import Mode, parse_mode
 
 from .declarations import DeclaringEngine
+
+MODE_VARIABLE = "ONCEWARD_MODE"
 
 
 class ClientControls:
@@ -27,6 +31,27 @@ class ClientControls:
     def stop(self) -> None:
         """Stop claiming; running work continues. It may be called from a signal handler."""
         self.engine.stopping = True
+
+    @property
+    def mode(self) -> Mode:
+        """What this client does with duplicates: `enforce`, `observe` or `off`. Assign it to change it at run time."""
+        return self.engine.rollout.mode
+
+    @mode.setter
+    def mode(self, mode: Mode) -> None:
+        before, after = self.mode, parse_mode(mode, "once.mode")
+        self.engine.rollout.set(after)
+        if after != before:
+            self.engine.report("mode_changed", f"{before} → {after}")
+
+    def _set_first_mode(self, mode: Mode | None) -> None:
+        """Set the mode from the environment, else from the argument: an operator must be able to override the code."""
+        self._mode = mode
+        from_environment = os.environ.get(MODE_VARIABLE)
+        if from_environment:
+            self.mode = parse_mode(from_environment, f"${MODE_VARIABLE}")
+        elif mode is not None:
+            self.mode = parse_mode(mode, "mode=")
 
     def add_transaction_finder(
         self, find: FindTransaction, uncommitted: FindTransaction | None = None

@@ -77,8 +77,8 @@ class OpenTransactions:
             self._report(engine, job, f"the work returned without committing its changes: {LOSS}")
 
     def _report(self, engine: Engine, job: Job, message: str) -> None:
-        """Raise; with `warn`, emit one event per operation."""
-        if job.policy.open_transaction != "warn":
+        """Raise. With `warn`, and in the mode observe, emit one event per operation instead."""
+        if job.policy.open_transaction != "warn" and engine.rollout.enforces:
             raise ConfigurationError(message, key=job.key.text, hint=WITHIN_HINT)
         if job.key.scope.text not in self._warned:
             self._warned.add(job.key.scope.text)
