@@ -85,6 +85,8 @@ def test_an_application_that_closes_its_client_can_be_tested_again(app: App) -> 
     assert app.calls == [1, 1]
     assert app.charge(2) == 3
     app.once.close()
+    with override(app.once):
+        assert app.charge(2) == 4
 
 
 def test_a_store_on_a_file_is_closed_afterwards(app: App, tmp_path: Path) -> None:

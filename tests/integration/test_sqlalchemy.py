@@ -234,6 +234,17 @@ def test_a_transaction_of_another_thread_is_not_around_this_call(on_postgres: Sh
         thread.join()
 
 
+def test_rows_added_to_a_session_that_another_thread_began_are_not_recorded(on_postgres: Shop) -> None:
+    """As in a web framework that runs a dependency and the endpoint in two threads."""
+    with Session(on_postgres.engine) as session:
+        thread = threading.Thread(target=lambda: session.scalars(sqlalchemy.select(Effect)).all())
+        thread.start()
+        thread.join()
+        with pytest.raises(ConfigurationError, match="without committing its changes"):
+            on_postgres.order(session, "a")
+        session.rollback()
+
+
 def test_after_the_end_nothing_is_detected(on_sqlite: Shop) -> None:
     on_sqlite.end()
     with Session(on_sqlite.engine) as session:
