@@ -9,6 +9,7 @@ continues if the client disconnects.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Callable
 from typing import Any, Unpack
@@ -28,6 +29,7 @@ from onceward.protocol.runtime import Runtime
 from .body import MAX_INLINE_HASH, MAX_LENGTH_DIGITS, Body, BodyTooLarge
 from .config import IdempotencyConfig, IdempotencyOptions
 from .http_settlement import SettlementFailed
+from .request_context import RequestContext, request_without_key
 from .request_run import RequestRun
 from .response_buffer import App, Message, Receive, Scope, Send
 from .routes import Routes
@@ -69,6 +71,9 @@ class IdempotencyMiddleware:
                     return
                 if await self._authenticate(scope, send) is None:
                     return
+                with request_without_key(scope):
+                    await self.app(scope, receive, send)
+                return
         await self.app(scope, receive, send)
 
     async def _prepare(
@@ -117,6 +122,7 @@ class IdempotencyMiddleware:
         """Run the application once, or send the response that explains why it was not run."""
         config = self.config
         attempt = Attempt(config.engine, job)
+        attempt.integration = RequestContext(config, scope, asyncio.get_running_loop())
         try:
             outcome = await _claim(attempt)
             if outcome is None:
