@@ -63,12 +63,9 @@ END_OF_STATUSES: Final = 600
 SAFE_METHODS: Final = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"))
 
 
-class IdempotencyOptions(TypedDict, total=False):
-    """Settings in addition to the client and `principal`. Those from `window` on are the same as for `@once`."""
+class RouteOptions(TypedDict, total=False):
+    """Settings that may differ between routes. Those from `window` on are the same as for `@once`."""
 
-    required: Iterable[str]
-    optional: Iterable[str]
-    methods: Iterable[str]
     name: str
     bare_keys: bool
     wait: Duration
@@ -93,6 +90,14 @@ class IdempotencyOptions(TypedDict, total=False):
     settle_timeout: Duration | None
     compress_from: int | None
     not_applied: ErrorTypes
+
+
+class IdempotencyOptions(RouteOptions, total=False):
+    """Settings in addition to the client and `principal`: which routes use keys, and how."""
+
+    required: Iterable[str]
+    optional: Iterable[str]
+    methods: Iterable[str]
 
 
 class IdempotencyConfig:
