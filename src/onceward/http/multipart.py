@@ -18,7 +18,7 @@ _BOUNDARY: Final = re.compile(rb';\s*boundary=(?:"([^"]*)"|([^\s;"]+))', re.IGNO
 
 def split_boundary(content_type: bytes) -> tuple[bytes, bytes]:
     """Return the content type without its boundary, and the boundary; empty if the body is not multipart."""
-    if not content_type[:10].lower() == b"multipart/":
+    if content_type[:10].lower() != b"multipart/":
         return content_type, b""
     found = _BOUNDARY.findall(content_type)
     boundary = b"".join(found[0]) if len(found) == 1 else b""
