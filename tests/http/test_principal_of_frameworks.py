@@ -181,11 +181,15 @@ def test_protect_puts_the_middleware_behind_authentication_in_any_order(protecte
     client.close()
 
 
+async def unused(_scope: Any, _receive: Any, _send: Any) -> None:
+    """Stand for an application that is never called."""
+
+
 @pytest.mark.finding("N5")
 @pytest.mark.parametrize("principal", [user_of, lambda scope: Request(scope).user.display_name])
 async def test_a_wrong_order_of_middlewares_is_explained(principal: Any) -> None:
     app = AuthenticationMiddleware(
-        IdempotencyMiddleware(paid, AsyncOnce("memory://"), principal=principal, required=["/pay"]), TokenBackend()
+        IdempotencyMiddleware(unused, AsyncOnce("memory://"), principal=principal, required=["/pay"]), TokenBackend()
     )
     wrong = IdempotencyMiddleware(app, AsyncOnce("memory://"), principal=principal, required=["/pay"])
     scope = {"type": "http", "method": "POST", "path": "/pay", "headers": [(b"idempotency-key", b'"k"')]}
@@ -195,7 +199,7 @@ async def test_a_wrong_order_of_middlewares_is_explained(principal: Any) -> None
 
 
 async def test_other_errors_of_principal_stay_what_they_are() -> None:
-    wrong = IdempotencyMiddleware(paid, AsyncOnce("memory://"), principal=lambda s: s["tenant"], required=["/pay"])
+    wrong = IdempotencyMiddleware(unused, AsyncOnce("memory://"), principal=lambda s: s["tenant"], required=["/pay"])
     scope = {"type": "http", "method": "POST", "path": "/pay", "headers": []}
     with pytest.raises(KeyError, match="tenant"):
         await wrong(scope, None, None)  # type: ignore[arg-type]  # neither is used

@@ -207,7 +207,7 @@ def test_a_savepoint_inside_the_block_is_allowed(shop: Shop) -> None:
         (lambda _, tx: tx.respond({}, 503), "status 503 is not stored"),
         (lambda _, tx: tx.respond("x" * 2_000), "max_response"),
         (lambda _, tx: tx.respond(Response(headers={"x": "a\nb"})), "line break"),
-        (lambda _, tx: tx.respond(StreamingResponse(iter(b""))), "no body before it is sent"),
+        (lambda _, tx: tx.respond(StreamingResponse(iter([b""]))), "no body before it is sent"),
     ],
 )
 def test_what_cannot_be_stored_is_not_committed(make_shop: MakeShop, handler: Handler, message: str) -> None:
