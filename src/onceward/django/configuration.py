@@ -1,0 +1,53 @@
+"""Read the setting `ONCEWARD`, and find the database that holds the records."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from django.conf import settings
+from django.core import mail
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DEFAULT_DB_ALIAS, connections
+from msgspec import Struct
+
+SETTING = "ONCEWARD"
+SUPPORTED = ("postgresql", "sqlite")
+
+
+class Configuration(Struct, frozen=True):
+    """The setting `ONCEWARD`.
+
+    `DATABASE` is the alias of the database with the records, `APP` is part of every key. All other names are options
+    of `Once` in capital letters: `{"LEASE": "30s"}`.
+    """
+
+    database: str
+    app: str
+    options: Mapping[str, Any]
+
+
+def configuration() -> Configuration:
+    """Return the setting as it is now: tests may override it."""
+    given = getattr(settings, SETTING, {})
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) and name.isupper() for name in given):
+        raise ImproperlyConfigured(
+            f'{SETTING} must be a dict with names in capital letters, such as {{"DATABASE": "default", "APP": "shop"}}'
+        )
+    options = {name.lower(): value for name, value in given.items() if name not in ("DATABASE", "APP")}
+    database = given.get("DATABASE", DEFAULT_DB_ALIAS)
+    if database not in connections.settings:
+        raise ImproperlyConfigured(
+            f"{SETTING}['DATABASE'] is {database!r}, and DATABASES has {', '.join(sorted(connections.settings))}"
+        )
+    return Configuration(database, given.get("APP", "default"), options)
+
+
+def is_test_environment() -> bool:
+    """Return whether Django's test environment is set up, by `manage.py test` or by pytest-django.
+
+    Django's own sign of it is `mail.outbox`. The outbox of the backend `locmem` may exist elsewhere too; then Onceward
+    only works on Django's connections, as in tests.
+    """
+    return "django.test.utils" in sys.modules and hasattr(mail, "outbox")

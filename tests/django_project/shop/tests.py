@@ -1,0 +1,89 @@
+"""The tests of the shop: what a user of Onceward writes. `test_django_user_tests.py` runs them in several ways.
+
+Both classes use the same key in every test: without isolation, the second test would replay the first one.
+"""
+
+from asgiref.sync import async_to_sync
+from django.db import connection, transaction
+from django.test import SimpleTestCase, TestCase, TransactionTestCase, override_settings
+
+from onceward import Failed
+from onceward.django import once
+from onceward.django.models import Record
+
+from .models import Order
+from .services import aplace_order, place_order
+
+
+class Isolation:
+    """Each test runs the work under the same key, once."""
+
+    def check(self) -> None:
+        self.assertEqual(Record.objects.count(), 0)
+        first = place_order("A1")
+        self.assertEqual(place_order("A1"), first)
+        self.assertEqual(Order.objects.count(), 1)
+        self.assertEqual(Record.objects.count(), 1)
+        self.assertEqual(once.read("order:A1", name=place_order.operation.name).state, "COMPLETED")
+
+    def test_first(self) -> None:
+        self.check()
+
+    def test_second(self) -> None:
+        self.check()
+
+    def test_async(self) -> None:
+        async def twice() -> tuple[int, int]:
+            return await aplace_order("A1"), await aplace_order("A1")
+
+        first, second = async_to_sync(twice)()
+        self.assertEqual(first, second)
+        self.assertEqual(Order.objects.count(), 1)
+
+    def test_a_failed_job_leaves_the_transaction_usable(self) -> None:
+        called: list[str] = []
+
+        def fails() -> None:
+            Order.objects.create(reference="undone")
+            transaction.on_commit(lambda: called.append("undone"))
+            Order.objects.create(id="not a number")
+
+        with once.atomic() as tx:
+            self.assertIsInstance(tx.outcome("fails", fails), Failed)
+            tx.call(place_order, "kept")
+        self.assertEqual([one.reference for one in Order.objects.all()], ["kept"])
+        self.assertEqual(called, [])
+
+    def test_the_setting_can_be_overridden(self) -> None:
+        place_order("A1")
+        with override_settings(ONCEWARD={"APP": "other shop", "MAX_ATTEMPTS": 7}):
+            place_order("A1")
+            self.assertEqual(place_order.policy.max_attempts, 7)
+        place_order("A1")
+        self.assertEqual(Order.objects.count(), 2)
+        self.assertEqual({one.scope for one in Record.objects.all()}, {f"{app}/{place_order.operation.name}" for app in ("shop", "other shop")})
+
+
+class InTransaction(Isolation, TestCase):
+    """Django rolls back each test."""
+
+    def test_records_are_in_the_transaction_of_the_test(self) -> None:
+        place_order("A1")
+        transaction.set_rollback(True)
+        self.assertTrue(connection.in_atomic_block)
+
+
+class Flushed(Isolation, TransactionTestCase):
+    """Django empties the tables after each test."""
+
+
+class WithoutDatabase(SimpleTestCase):
+    """Django refuses queries here. Onceward must not write past it, into the development database."""
+
+    def test_work_is_refused(self) -> None:
+        with self.assertRaisesRegex(AssertionError, "Database"):
+            place_order("A1")
+
+
+class StillWithoutDatabase(WithoutDatabase):
+    """Once more, in a process that has used the database before."""
