@@ -255,6 +255,7 @@ SILENT, LOUD = (Level.DEBUG, Level.INFO), (Level.WARNING, Level.ERROR)
         ("settle_retried", Level.WARNING),
         ("retry_delay_failed", Level.WARNING),
         ("slow_transaction", Level.WARNING),
+        ("open_transaction", Level.WARNING),
         ("still_held", Level.WARNING),
         ("missed", Level.WARNING),
         ("schedule_delayed", Level.WARNING),

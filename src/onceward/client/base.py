@@ -12,7 +12,6 @@ from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 from weakref import WeakKeyDictionary
 
-from onceward.engine.events import Listener
 from onceward.engine.job import NO_NOTE, Job
 from onceward.errors import ConfigurationError, OncewardWarning
 from onceward.keys.fingerprint import checked_fingerprint_key, fingerprint, hash_arguments
@@ -29,6 +28,7 @@ from onceward.runtime.heartbeat import Heartbeat
 from onceward.runtime.owner import THIS_PROCESS
 from onceward.stores.registry import open_store, store_url
 
+from .controls import ClientControls
 from .declarations import DeclaredOperations, DeclaringEngine
 from .refusals import refuse_async_find, refuse_function_settings, refuse_no_store, refuse_skip
 
@@ -53,7 +53,7 @@ BLOCK_OPTIONS = ("name", "payload", "note")
 """Accepted in addition to the policy settings. Listed so that the error for a mistyped name can suggest them."""
 
 
-class BaseClient:
+class BaseClient(ClientControls):
     """The configuration of a client. `Once` and `AsyncOnce` add the methods."""
 
     def __init__(
@@ -136,19 +136,6 @@ class BaseClient:
         other._reset_operation_caches()
         other._scopes = {}
         return other
-
-    def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` for every event of this client. Return a function that unsubscribes it."""
-        return self.engine.bus.subscribe(listener)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How often each event has happened in this client, whether or not it has listeners."""
-        return {name: number for name, number in self.engine.bus.counts.items() if number}
-
-    def stop(self) -> None:
-        """Stop claiming; running work continues. It may be called from a signal handler."""
-        self.engine.stopping = True
 
     @property
     def operations(self) -> Operations:

@@ -18,6 +18,7 @@ from onceward.results.codec import Codec, Encoded, unpacked_size
 
 from .events import Bus, Emit, Event
 from .lease import Lease
+from .open_transaction import OpenTransactions
 
 T = TypeVar("T")
 
@@ -76,6 +77,7 @@ class Engine:
         self.max_result_bytes = store.max_result_bytes
         self.batch_splits = store.batch_splits if runtime.supports_cancellation else 1
         self.opened = False
+        self.open_transactions = OpenTransactions()
         # Cached here for speed: every call uses them.
         self.wants: Callable[[str], bool] = bus.wants
         self.nonce: Callable[[], bytes] = runtime.nonce

@@ -42,6 +42,7 @@ LEVELS: dict[str, Level] = {
     "settle_retried": Level.WARNING,
     "retry_delay_failed": Level.WARNING,
     "slow_transaction": Level.WARNING,
+    "open_transaction": Level.WARNING,
     "still_held": Level.WARNING,
     "missed": Level.WARNING,
     "rejected": Level.WARNING,

@@ -11,14 +11,13 @@ from onceward.protocol.policy import Policy
 from onceward.protocol.record import AfterCrash
 from onceward.protocol.transitions import differs
 
-from . import switch
 from .abandon import abandon
 from .acquire import KEY_ERRORS, Refusal, wait_for_key
 from .attempt import WAITING, Attempt
 from .engine import YIELD_EVERY, Engine
 from .error_text import message_of
-from .job import NO_KEY, Job
-from .runner import claim, execute, perform
+from .job import Job
+from .runner import claim, execute, is_protected, perform
 
 BATCH = 256
 
@@ -29,7 +28,7 @@ async def execute_all(engine: Engine, items: Sequence[Job | Exception]) -> list[
     """Return one outcome per item. A repeated key runs once. A handler that fails does not stop the others."""
     firsts: dict[bytes, Job] = {}
     for job in items:
-        if isinstance(job, Job) and job.key is not NO_KEY and not switch.off:
+        if isinstance(job, Job) and is_protected(job) and not joins_transaction(engine, job):
             firsts.setdefault(job.key.id, job)
     outcomes: Outcomes = {}
     distinct = list(firsts.values())
@@ -43,6 +42,11 @@ async def execute_all(engine: Engine, items: Sequence[Job | Exception]) -> list[
             _failed_outcome("", job) if isinstance(job, Exception) else await _outcome(engine, job, firsts, outcomes)
         )
     return results
+
+
+def joins_transaction(engine: Engine, job: Job) -> bool:
+    """Return whether `execute` joins the caller's transaction for this job: then it is claimed there, on its own."""
+    return engine.open_transactions.to_join(engine, job) is not None
 
 
 def batch_size(policy: Policy) -> int:

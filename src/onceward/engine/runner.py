@@ -33,7 +33,7 @@ from onceward.protocol.outcome import Outcome
 from . import switch
 from .abandon import abandon
 from .acquire import Refusal, acquire, emit_no_answer, reentry_error, wait_for_key
-from .attempt import NEW, REFUSED, WAITING, Attempt
+from .attempt import NEW, REFUSED, UNPROTECTED, WAITING, Attempt
 from .conclude import is_closing, settle_raised, settle_returned, verify_first
 from .engine import Engine
 from .error_text import message_of
@@ -43,6 +43,13 @@ from .lookup import lookup_outcome
 
 async def execute(engine: Engine, job: Job) -> Outcome[Any]:
     """Run the job once, or return the outcome that explains why it did not run."""
+    transactions = engine.open_transactions
+    if transactions.finders and is_protected(job):
+        connection = transactions.to_join(engine, job)
+        if connection is not None:
+            from .within import execute_in  # imported here: few programs need it
+
+            return await execute_in(engine, connection, job)
     replayed = lookup_outcome(engine, job)
     if replayed is not None:
         return replayed
@@ -76,6 +83,9 @@ async def claim(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool =
     """
     if switch.off or attempts[0].key is NO_KEY:
         return run_unprotected(attempts, "disabled" if switch.off else "no key")
+    if engine.open_transactions.finders:
+        for one in attempts:
+            engine.open_transactions.check_claim(engine, one.job)
     engine.claims_in_flight.add(id(attempts))  # before the check whether this client stops
     try:
         if not engine.is_ready():
@@ -92,6 +102,11 @@ async def claim(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool =
         return [reentry_error(engine, one.job) if one.state is REFUSED else None for one in attempts]
     finally:
         engine.claims_in_flight.discard(id(attempts))
+
+
+def is_protected(job: Job) -> bool:
+    """Return whether this job needs a claim: it has a key, and Onceward is not disabled."""
+    return not switch.off and job.key is not NO_KEY
 
 
 def run_unprotected(attempts: Sequence[Attempt], reason: str) -> list[Refusal]:
@@ -115,6 +130,8 @@ async def perform(attempt: Attempt) -> Outcome[Any]:
             value = call_handler(attempt.job)
             if attempt.job.is_async and hasattr(value, "__await__"):
                 value = await value
+            if attempt.engine.open_transactions.finders and attempt.state is not UNPROTECTED:
+                attempt.engine.open_transactions.check_returned(attempt.engine, attempt.job)
         except BaseException as error:  # noqa: BLE001 (settled, then returned as a value or raised again)
             return await settle_raised(attempt, error, closing=is_closing(error))
         return await settle_returned(attempt, value)

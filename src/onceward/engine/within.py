@@ -81,6 +81,17 @@ async def finish_transaction(engine: Engine, transaction: Transaction) -> None:
         engine.warn_slow_transaction(took, shortest)
 
 
+async def execute_in(engine: Engine, connection: Any, job: Job) -> Outcome[Any]:
+    """Do one job in the transaction that is open on this connection."""
+    transaction = await join(engine, connection)
+    try:
+        outcome = await execute_within(engine, transaction, job)
+    finally:
+        transaction.leave()
+    await finish_transaction(engine, transaction)
+    return outcome
+
+
 async def execute_within(engine: Engine, transaction: Transaction, job: Job) -> Outcome[Any]:
     """Do the job in this transaction, or return the outcome that says why not. A duplicate changes nothing."""
     if switch.off:
