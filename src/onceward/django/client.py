@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from django.core.signals import setting_changed
+from django.db import connections
 
 from onceward.client.aio import AsyncOnce
 from onceward.client.base import BaseClient
+from onceward.client.declarations import DeclaringEngine
 from onceward.client.sync import Once
 from onceward.errors import ConfigurationError
 
@@ -26,8 +28,20 @@ if TYPE_CHECKING:
     from .atomic import Atomic, DjangoWithin
 
 
+class DjangoEngine(DeclaringEngine):
+    """An engine that opens its store for the first time outside of transactions only."""
+
+    async def ready(self) -> None:
+        if not self.is_ready() and not self.runtime.supports_cancellation and open_transaction() is not None:
+            await self.store.open(self.runtime)  # on SQLite, the transaction may block everything else
+        else:
+            await super().ready()
+
+
 class LazyClient(BaseClient):
     """A client that is configured on first use: until then, it has no attributes."""
+
+    _engine_type = DjangoEngine
 
     if not TYPE_CHECKING:  # type checkers know the attributes; here only a missing one gets this far
 
@@ -46,6 +60,8 @@ class LazyClient(BaseClient):
             found = configuration()
             self._declared: list[Callable[[], None]] = []
             super().__init__(DjangoStore(), app=found.app, **found.options)
+            if not self._is_async:  # Django has no async transactions
+                self.add_transaction_finder(open_transaction)
             setting_changed.connect(self._follow_setting, weak=True)
 
     def using(self, *, tenant: str | None = None, **settings: Any) -> Self:
@@ -138,6 +154,13 @@ class AsyncDjangoOnce(LazyClient, AsyncOnce):
             "aonce.within() is not possible: Django has no async transactions",
             hint="write a sync function that uses once.within(connection), and call it with sync_to_async",
         )
+
+
+def open_transaction() -> Any | None:
+    """Return Django's connection if a transaction is open on it, other than the one around a `TestCase`."""
+    connection = connections[configuration().database]
+    is_open = any(not block._from_testcase for block in connection.atomic_blocks)  # noqa: SLF001 (Django has no other sign)
+    return connection if is_open else None
 
 
 once = DjangoOnce()

@@ -19,7 +19,7 @@ from typing import Any, cast
 from asgiref.sync import sync_to_async
 from django.db import connections
 
-from onceward.errors import StoreNotSetUp
+from onceward.errors import ConfigurationError, StoreNotSetUp
 from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
 from onceward.protocol.capabilities import (
     Capabilities,
@@ -31,6 +31,7 @@ from onceward.protocol.capabilities import (
     Lookup,
     Migrations,
     Notifications,
+    Schema,
     Sorting,
     Transactions,
 )
@@ -132,9 +133,8 @@ class DjangoStore(Capabilities):
         return self.followed().store.name
 
     async def open(self, runtime: Runtime) -> None:
+        """Remember the runtime. Each call opens the store that answers it: a transaction of Django needs none."""
         self._runtime = runtime
-        if not (runtime.supports_cancellation and self.followed().on_django):
-            await self.followed().open(runtime)
 
     async def close(self) -> None:
         followed, self._followed = self._followed, {}
@@ -212,9 +212,15 @@ class DjangoStore(Capabilities):
         return self
 
     def join(self, connection: Any, runtime: Runtime) -> Any:
-        """Return the store inside a transaction of Django."""
-        store = run(self.followed().open(ThreadRuntime() if runtime.supports_cancellation else runtime))
-        require_supported(connections[configuration().database])
+        """Return the store inside a transaction of Django.
+
+        On SQLite it does not open a connection of its own: the transaction may block that.
+        """
+        followed = self.followed()
+        mine = connections[configuration().database]
+        if mine.vendor == "sqlite" and not followed.opened:
+            followed = _make(mine, current_clock(), on_django=True)
+        store = run(followed.open(ThreadRuntime() if runtime.supports_cancellation else runtime))
         return cast("Transactions", store.transactions).join(connection, runtime)
 
     @property
@@ -222,8 +228,15 @@ class DjangoStore(Capabilities):
         return cast("Sorting", self._forwarded)
 
     @property
-    def migrations(self) -> Migrations | None:
-        return self.followed().store.migrations
+    def migrations(self) -> Migrations:
+        return self
+
+    async def schema(self, runtime: Runtime, *, timeout: float) -> Schema:
+        return await cast("Migrations", self.followed().store.migrations).schema(runtime, timeout=timeout)
+
+    async def migrate(self, runtime: Runtime) -> None:  # noqa: ARG002 (same parameters as in other stores)
+        """Raise: Django creates the tables."""
+        raise ConfigurationError("Django creates the tables of Onceward", hint="run `python manage.py migrate`")
 
     @property
     def commits(self) -> Commits | None:
@@ -244,6 +257,16 @@ class DjangoStore(Capabilities):
     @property
     def erasure(self) -> Erasure:
         return cast("Erasure", self._forwarded)
+
+
+def from_url(url: str) -> DjangoStore:
+    """Return the store for `django://default`, for commands. The alias must be that of the setting `ONCEWARD`."""
+    alias, expected = url.partition("://")[2], configuration().database
+    if alias != expected:
+        raise ConfigurationError(
+            f"ONCEWARD['DATABASE'] is {expected!r}, not {alias!r}", hint=f"write django://{expected}"
+        )
+    return DjangoStore()
 
 
 _clocks: list[Clock] = []
