@@ -23,10 +23,11 @@ The flow, or `claim.complete` inside the work, moves it. The heartbeat's thread 
 from __future__ import annotations
 
 import math
+from collections.abc import Coroutine
 from contextvars import ContextVar
 from enum import StrEnum
 from itertools import count
-from typing import Any, Final, NoReturn, Protocol, Self
+from typing import Any, Final, NoReturn, Protocol, Self, TypeVar
 from weakref import ref
 
 from onceward.errors import LeaseLost, LeaseOverdue
@@ -39,6 +40,8 @@ from onceward.protocol.runtime import Canceller
 from .engine import Engine
 from .job import Job
 from .lease import Lease
+
+T = TypeVar("T")
 
 
 class AttemptState(StrEnum):
@@ -100,6 +103,22 @@ class CurrentStep(Protocol):
     def derived_key(self, step: str) -> str: ...
 
 
+class Integration(Protocol):
+    """What runs the work of an attempt and completes its claim itself, such as the HTTP middleware."""
+
+    def refuse_completion(self, key: str) -> NoReturn:
+        """Raise because the work tried to complete the claim."""
+        ...
+
+    def run_blocking(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a call of the engine from plain code, which may be in another thread than the event loop."""
+        ...
+
+    async def run_async(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a call of the engine from a coroutine, even if the engine blocks."""
+        ...
+
+
 class Attempt(Lease):
     """One delivery of work in this process. `record` is set once we own the key, or if the attempt is unprotected."""
 
@@ -109,6 +128,7 @@ class Attempt(Lease):
     joined: JoinedStore | None = None  # the caller's transaction in which the result was written
     outer: Attempt | None = None
     step: CurrentStep | None = None  # the saga step that is running
+    integration: Integration | None = None  # completes the claim instead of the work
     canceller: Canceller | None = None  # must be informed when the work ends
     retry_until: float = math.inf  # how long a settlement is repeated at most, on our own clock
     asked_again = False  # a settlement got no answer at first, so that its answer may be about our own first try

@@ -77,7 +77,7 @@ async def _settle_joined(attempt: Attempt, joined: JoinedStore, value: Any) -> O
         settle.fail_later(attempt, late, final=False, known=False)
         return _failed_outcome(attempt, late)
     try:
-        done = await _check_committed(attempt)
+        done = await check_committed(attempt)
     except StoreError as error:
         return _report_unknown(attempt, value, repr(error))
     if done is None:
@@ -89,7 +89,7 @@ async def _settle_joined(attempt: Attempt, joined: JoinedStore, value: Any) -> O
     )
 
 
-async def _check_committed(attempt: Attempt) -> bool | None:
+async def check_committed(attempt: Attempt) -> bool | None:
     """Return whether the caller's transaction was committed. None: unknown, because we no longer own the record.
 
     It completes even if the caller is cancelled.
@@ -171,7 +171,7 @@ async def _record_error(attempt: Attempt, error: BaseException) -> Outcome[Any]:
     joined, policy = attempt.joined, attempt.job.policy
     is_open = joined is not None and joined.is_open()
     if joined is not None and attempt.state is RUNNING and not is_open:
-        await _check_committed(attempt)
+        await check_committed(attempt)
     if attempt.lost and attempt.state is RUNNING:
         attempt.move(LOST)
     if attempt.is_ended or attempt.state is SETTLING:  # settled, or another call settles it now

@@ -46,6 +46,7 @@ class RequestRun(ResponseBuffer):
         """Start the application. The future resolves to the exception it raised, or None; then call `finish_app`."""
         self.started = True
         self._attempt = attempt
+        self._request = attempt.integration
         loop = asyncio.get_running_loop()
         self._app_done = app_done = loop.create_future()
         self._task = task = loop.create_task(self._run(attempt, app_done))

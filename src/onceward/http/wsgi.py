@@ -27,6 +27,7 @@ from onceward.protocol.outcome import Replayed
 
 from .body import CHUNK_SIZE, MAX_LENGTH_DIGITS, Body, BodyTooLarge
 from .config import IdempotencyConfig, IdempotencyOptions
+from .request_context import RequestContext, request_without_key
 from .semantics import BODY_CUT_OFF, BODY_TOO_LARGE, NO_LONGER_ALLOWED, IdempotentRequest, RawResponse
 from .wsgi_response import App, Environ, StartResponse, WsgiResponse, send_response
 
@@ -59,6 +60,8 @@ class IdempotencyMiddleware:
                     return self._handle(environ, start_response, [] if key is None else [key])
                 if self.config.check_principal(self.config.principal(environ)) is None:
                     return send_response(start_response, self.config.no_principal_response())
+                with request_without_key(environ):
+                    return self.app(environ, start_response)
         return self.app(environ, start_response)
 
     def _handle(self, environ: Environ, start_response: StartResponse, keys: list[str]) -> Iterable[bytes]:
@@ -97,7 +100,7 @@ class IdempotencyMiddleware:
         if isinstance(found, RawResponse):
             body.close()
             return send_response(start_response, found)
-        response = WsgiResponse(self.config, found, body, start_response)
+        response = WsgiResponse(self.config, found, RequestContext(self.config, environ), body, start_response)
         response.begin(self.app, environ)
         return response
 
