@@ -21,6 +21,7 @@ MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "onceward.django.IdempotencyMiddleware",
 ]
 TEMPLATES = [
     {
@@ -53,4 +54,9 @@ def database(url: str) -> dict[str, object]:
 
 
 DATABASES = {"default": database(os.environ.get("SHOP_DATABASE", "shop.sqlite3"))}
-ONCEWARD = {"DATABASE": "default", "APP": "shop", "LEASE": "10s"}
+ONCEWARD = {
+    "DATABASE": "default",
+    "APP": "shop",
+    "LEASE": "10s",
+    "HTTP": {"required": ["/ninja/orders"], "bare_keys": True},
+}

@@ -3,4 +3,13 @@
 from django.contrib import admin
 from django.urls import path
 
-urlpatterns = [path("admin/", admin.site.urls)]
+from tests.django_project.shop import views
+
+urlpatterns = [
+    path("admin/", admin.site.urls),
+    path("orders", views.place),
+    path("separate", views.place_separately),
+    path("async", views.place_async),
+    path("drf/orders", views.Orders.as_view()),
+    path("ninja/", views.api.urls),
+]

@@ -2,7 +2,8 @@
 
 - `client.py`: `once` and `aonce`, which follow the settings `ONCEWARD` and `DATABASES`
 - `atomic.py`: `once.atomic()` and `once.within(connection)`
-- `store.py`: the store that follows the database; `test_stores.py`: what it uses in tests
+- `store.py`: the store that follows the database; `sqlite_store.py`, `postgres_store.py`: what it uses in tests
+- `middleware.py`, `view_options.py`: views that run once per `Idempotency-Key`
 - `migrations/`, `models.py`: the tables
 - `management/`: `manage.py onceward`
 
@@ -15,15 +16,19 @@ from onceward.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from .client import AsyncDjangoOnce, DjangoOnce, aonce, once
+    from .view_options import idempotent
+    from .middleware import IdempotencyMiddleware
 
-__all__ = ["AsyncDjangoOnce", "DjangoOnce", "aonce", "once"]
+__all__ = ["AsyncDjangoOnce", "DjangoOnce", "IdempotencyMiddleware", "aonce", "idempotent", "once"]
 
 __getattr__ = lazy_exports(
     __name__,
     {
         "AsyncDjangoOnce": ".client",
         "DjangoOnce": ".client",
+        "IdempotencyMiddleware": ".middleware",
         "aonce": ".client",
+        "idempotent": ".view_options",
         "once": ".client",
     },
 )

@@ -13,19 +13,20 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from msgspec import Struct
 
 SETTING = "ONCEWARD"
-SUPPORTED = ("postgresql", "sqlite")
+OWN_NAMES = ("DATABASE", "APP", "HTTP")
 
 
 class Configuration(Struct, frozen=True):
     """The setting `ONCEWARD`.
 
-    `DATABASE` is the alias of the database with the records, `APP` is part of every key. All other names are options
-    of `Once` in capital letters: `{"LEASE": "30s"}`.
+    `DATABASE` is the alias of the database with the records, `APP` is part of every key, and `HTTP` are the options of
+    `IdempotencyMiddleware`. All other names are options of `Once` in capital letters: `{"LEASE": "30s"}`.
     """
 
     database: str
     app: str
     options: Mapping[str, Any]
+    http: Mapping[str, Any]
 
 
 def configuration() -> Configuration:
@@ -35,13 +36,13 @@ def configuration() -> Configuration:
         raise ImproperlyConfigured(
             f'{SETTING} must be a dict with names in capital letters, such as {{"DATABASE": "default", "APP": "shop"}}'
         )
-    options = {name.lower(): value for name, value in given.items() if name not in ("DATABASE", "APP")}
+    options = {name.lower(): value for name, value in given.items() if name not in OWN_NAMES}
     database = given.get("DATABASE", DEFAULT_DB_ALIAS)
     if database not in connections.settings:
         raise ImproperlyConfigured(
             f"{SETTING}['DATABASE'] is {database!r}, and DATABASES has {', '.join(sorted(connections.settings))}"
         )
-    return Configuration(database, given.get("APP", "default"), options)
+    return Configuration(database, given.get("APP", "default"), options, given.get("HTTP", {}))
 
 
 def is_test_environment() -> bool:
