@@ -63,6 +63,7 @@ ON_FIRESTORE = ("-k", NEAR, "tests/integration", "tests/unit", "tests/endpoints"
 """The same on Google's emulator, with longer histories in the kit."""
 QUEUES = ("tests/queues/test_storm.py", "tests/queues/test_cloud.py")
 COUNTERS = ("tests/chaos/test_counters.py",)
+DJANGO = ("tests/integration/test_django_killed.py",)
 ON_POSTGRESQL = ("-k", "random_histories or postgres_workers", "tests/conformance/test_postgres.py", "tests/chaos")
 
 
@@ -347,6 +348,7 @@ def parts(small: bool, minutes: float) -> dict[str, Callable[[], Section]]:
             suite, "Every promise on Firestore", ON_FIRESTORE, profile, ONCEWARD_TEST_BACKENDS="firestore"
         ),
         "A server that is killed": partial(killed_server, small=small),
+        "Django": partial(suite, "Django, killed at every stage", DJANGO, profile, ONCEWARD_DJANGO_KILLS="1"),
         "Queues": partial(queues, profile, *(("400", "2") if small else ("20000", "40"))),
         "Every order of a race": partial(schedules, small=small),
         "Sagas": partial(sagas, small=small),

@@ -50,13 +50,14 @@ def database(url: str) -> dict[str, object]:
             "HOST": place.hostname,
             "PORT": place.port,
         }
-    return {"ENGINE": "django.db.backends.sqlite3", "NAME": url}
+    options = {"transaction_mode": "IMMEDIATE", "timeout": 60}
+    return {"ENGINE": "django.db.backends.sqlite3", "NAME": url, "OPTIONS": options}
 
 
 DATABASES = {"default": database(os.environ.get("SHOP_DATABASE", "shop.sqlite3"))}
 ONCEWARD = {
     "DATABASE": "default",
     "APP": "shop",
-    "LEASE": "10s",
+    "LEASE": os.environ.get("SHOP_LEASE", "10s"),
     "HTTP": {"required": ["/ninja/orders"], "bare_keys": True},
 }

@@ -35,6 +35,7 @@ from onceward.protocol.capabilities import (
     Sorting,
     Transactions,
 )
+from onceward.protocol.listing import Listing
 from onceward.protocol.ports import Clock, Filter, Page, Store
 from onceward.protocol.record import CompletedRecord, RecordState
 from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, ExpectedRecord, Renewal, Verdict
@@ -226,6 +227,10 @@ class DjangoStore(Capabilities):
     @property
     def sorting(self) -> Sorting:
         return cast("Sorting", self._forwarded)
+
+    @property
+    def listing(self) -> Listing | None:
+        return None if self.followed().store.listing is None else cast("Listing", self._forwarded)
 
     @property
     def migrations(self) -> Migrations:

@@ -21,11 +21,18 @@ DROP = (
 class OncewardTables(Operation):
     """Bring the tables up to date in the database of the setting `ONCEWARD`. Do nothing in other databases.
 
-    Tables that `onceward migrate` has created are kept as they are.
+    Tables that `onceward migrate` has created are kept as they are. `sqlite` and `postgresql` are the versions of the
+    tables that this migration leads to at least: a new version needs a new migration.
     """
 
     reduces_to_sql = True
     reversible = True
+
+    def __init__(self, *, sqlite: int, postgresql: int) -> None:
+        self.versions = {"sqlite": sqlite, "postgresql": postgresql}
+
+    def deconstruct(self) -> tuple[str, list[Any], dict[str, int]]:
+        return type(self).__name__, [], self.versions
 
     def state_forwards(self, app_label: str, state: Any) -> None:
         """Change nothing: the models are created by operations of their own."""

@@ -3,12 +3,14 @@
 Both classes use the same key in every test: without isolation, the second test would replay the first one.
 """
 
+from unittest.mock import patch
+
 from asgiref.sync import async_to_sync
 from django.db import connection, transaction
 from django.test import SimpleTestCase, TestCase, TransactionTestCase, override_settings
 
-from onceward import Failed
-from onceward.django import once
+from onceward import ConfigurationError, Failed
+from onceward.django import aonce, once
 from onceward.django.models import Record
 
 from .models import Order
@@ -62,6 +64,44 @@ class Isolation:
         place_order("A1")
         self.assertEqual(Order.objects.count(), 2)
         self.assertEqual({one.scope for one in Record.objects.all()}, {f"{app}/{place_order.operation.name}" for app in ("shop", "other shop")})
+
+
+    def test_a_call_in_an_open_transaction_joins_it(self) -> None:
+        with self.assertRaises(KeyError), transaction.atomic():
+            place_order("A1")
+            raise KeyError
+        self.assertIsNone(place_order.read("A1"))
+        with transaction.atomic():
+            place_order("A1")
+        self.assertEqual(place_order.read("A1").state, "COMPLETED")
+        self.assertEqual(Order.objects.count(), 1)
+
+    def test_a_call_in_an_open_transaction_can_be_refused(self) -> None:
+        with (
+            override_settings(ONCEWARD={"OPEN_TRANSACTION": "refuse"}),
+            self.assertRaisesRegex(ConfigurationError, "a transaction is open"),
+            transaction.atomic(),
+        ):
+            place_order("A1")
+        self.assertEqual(Order.objects.count(), 0)
+
+    def test_a_request_that_fails_with_atomic_requests_leaves_no_record(self) -> None:
+        self.client.raise_request_exception = False
+        with patch.dict(connection.settings_dict, ATOMIC_REQUESTS=True):
+            self.assertEqual(self.client.post("/fails?fails=1").status_code, 500)
+            self.assertIsNone(place_order.read("A1"))
+            self.assertEqual(self.client.post("/fails").status_code, 200)
+        self.assertEqual(place_order.read("A1").state, "COMPLETED")
+
+    def test_work_that_django_rolls_back_is_not_reported_as_done(self) -> None:
+        with self.assertRaisesRegex(transaction.TransactionManagementError, "is undone"), once.atomic() as tx:
+            tx.call(place_order, "A1")
+            transaction.set_rollback(True)
+        self.assertIsNone(place_order.read("A1"))
+
+    def test_async_transactions_are_refused(self) -> None:
+        with self.assertRaisesRegex(ConfigurationError, "sync_to_async"):
+            aonce.atomic()
 
 
 class InTransaction(Isolation, TestCase):

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from django.db import transaction
 from django.http import HttpRequest, JsonResponse
 from django.utils.decorators import method_decorator
 from django.views.decorators.csrf import csrf_exempt
@@ -15,17 +16,29 @@ from rest_framework.views import APIView
 from onceward.django import idempotent
 
 from .models import Order
+from .services import place_order
 from .stages import reached
 
 
 @csrf_exempt
 @idempotent(transactional=True)
 def place(request: HttpRequest) -> JsonResponse:
+    reached("started")
     order = Order.objects.create(**json.loads(request.body))
-    reached("view")
+    reached("written")
+    transaction.on_commit(lambda: reached("committed"))
     if order.cents < 0:
         return JsonResponse({"error": "try again"}, status=503)
     return JsonResponse({"order": order.pk}, status=201)
+
+
+@csrf_exempt
+def fails(request: HttpRequest) -> JsonResponse:
+    """Call a decorated function in the transaction of the request (ATOMIC_REQUESTS)."""
+    number = place_order("A1")
+    if "fails" in request.GET:
+        raise RuntimeError(number)
+    return JsonResponse({"order": number})
 
 
 @csrf_exempt

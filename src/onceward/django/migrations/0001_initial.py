@@ -16,7 +16,7 @@ class Migration(migrations.Migration):
     initial = True
     operations = [  # noqa: RUF012 (Django's interface)
         migrations.SeparateDatabaseAndState(
-            database_operations=[OncewardTables()],
+            database_operations=[OncewardTables(sqlite=1, postgresql=1)],
             state_operations=[
                 model(
                     "Record",
