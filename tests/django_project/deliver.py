@@ -33,9 +33,7 @@ def by_view(reference: str, cookies: object) -> int:
     client.cookies = cookies
     body = json.dumps({"reference": reference})
     while True:
-        response = client.post(
-            "/orders", body, content_type="application/json", headers={"Idempotency-Key": reference}
-        )
+        response = client.post("/orders", body, content_type="application/json", headers={"Idempotency-Key": reference})
         if response.status_code == CREATED:
             return response.json()["order"]
         assert response.status_code in (CONFLICT, UNAVAILABLE), response.content

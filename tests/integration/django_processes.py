@@ -31,16 +31,15 @@ class Project:
             "PYTHONPATH": str(REPOSITORY),
         }
 
-    def manage(self, *arguments: str, input: str | None = None, check: bool = True) -> str:
+    def manage(self, *arguments: str, check: bool = True) -> str:
         """Run `manage.py` and return what it printed."""
-        return self.run("-m", "tests.django_project.manage", *arguments, input=input, check=check)
+        return self.run("-m", "tests.django_project.manage", *arguments, check=check)
 
-    def run(self, *arguments: str, input: str | None = None, check: bool = True) -> str:
+    def run(self, *arguments: str, check: bool = True) -> str:
         done = subprocess.run(
             [sys.executable, *arguments],
             env=self.environment,
             cwd=REPOSITORY,
-            input=input,
             capture_output=True,
             text=True,
             timeout=110,

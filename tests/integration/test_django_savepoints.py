@@ -115,7 +115,7 @@ def test_a_handler_that_commits_by_hand_raises(in_django: Joined) -> None:
             except ClaimError as error:
                 errors.append(error)
                 raise
-    except Exception as error:  # noqa: BLE001 (Django may replace it: it cannot roll back either)
+    except Exception as error:  # Django may replace it: it cannot roll back either
         errors.append(error)
     assert isinstance(errors[0], ClaimError)
     assert "ended inside the handler" in str(errors[0])

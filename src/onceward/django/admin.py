@@ -24,7 +24,12 @@ from onceward.runtime.bridge import run
 from .client import once
 from .models import Record
 
-PERMISSIONS = {"retry": "retry_record", "release": "retry_record", "resolve": "resolve_record", "forget": "forget_record"}
+PERMISSIONS = {
+    "retry": "retry_record",
+    "release": "retry_record",
+    "resolve": "resolve_record",
+    "forget": "forget_record",
+}
 """The permission that each verb needs."""
 
 MAX_REASON = 500  # characters

@@ -20,7 +20,15 @@ from django.utils.module_loading import import_string
 
 from onceward.engine.attempt import SETTLED, UNPROTECTED, Attempt, current
 from onceward.engine.job import Job
-from onceward.errors import AlreadyDone, ClaimError, ConfigurationError, InvalidKey, NotAcquired, ResultError, StoreError
+from onceward.errors import (
+    AlreadyDone,
+    ClaimError,
+    ConfigurationError,
+    InvalidKey,
+    NotAcquired,
+    ResultError,
+    StoreError,
+)
 from onceward.http.committed_response import committed_headers
 from onceward.http.config import SAFE_METHODS, IdempotencyConfig
 from onceward.http.http_settlement import SettlementFailed, settle

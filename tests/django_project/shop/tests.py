@@ -63,8 +63,10 @@ class Isolation:
             self.assertEqual(place_order.policy.max_attempts, 7)
         place_order("A1")
         self.assertEqual(Order.objects.count(), 2)
-        self.assertEqual({one.scope for one in Record.objects.all()}, {f"{app}/{place_order.operation.name}" for app in ("shop", "other shop")})
-
+        self.assertEqual(
+            {one.scope for one in Record.objects.all()},
+            {f"{app}/{place_order.operation.name}" for app in ("shop", "other shop")},
+        )
 
     def test_a_call_in_an_open_transaction_joins_it(self) -> None:
         with self.assertRaises(KeyError), transaction.atomic():
