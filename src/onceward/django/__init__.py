@@ -16,8 +16,8 @@ from onceward.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from .client import AsyncDjangoOnce, DjangoOnce, aonce, once
-    from .view_options import idempotent
     from .middleware import IdempotencyMiddleware
+    from .view_options import idempotent
 
 __all__ = ["AsyncDjangoOnce", "DjangoOnce", "IdempotencyMiddleware", "aonce", "idempotent", "once"]
 

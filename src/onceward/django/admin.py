@@ -117,7 +117,7 @@ class RecordAdmin(admin.ModelAdmin):
             raise PermissionDenied
 
     def _render(self, request: HttpRequest, name: str, context: dict[str, Any]) -> HttpResponse:
-        context = {**self.admin_site.each_context(request), "opts": self.model._meta, **context}
+        context = {**self.admin_site.each_context(request), "opts": self.opts, **context}
         return TemplateResponse(request, f"onceward/admin/{name}.html", context)
 
 

@@ -14,7 +14,7 @@ from onceward.cli.settings import VARIABLES
 from .configuration import configuration
 
 CLIENT = "onceward.django:once"
-WITH_CLIENT = ("recover", "schedule", "operations")
+WITH_CLIENT = ("recover", "schedule")
 """Commands that take MODULE:APP; here it may be left out."""
 
 WORK_MODULES = ("jobs", "tasks")

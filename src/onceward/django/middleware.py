@@ -39,8 +39,8 @@ from onceward.runtime.bridge import run
 
 from .client import aonce, once
 from .configuration import SETTING, configuration
-from .view_options import HANDLED_ATTRIBUTE, MIDDLEWARE, OPTIONS_ATTRIBUTE, ViewOptions
 from .responses import body_digest, django_response, identity_of, raw_response, set_headers
+from .view_options import HANDLED_ATTRIBUTE, MIDDLEWARE, OPTIONS_ATTRIBUTE, ViewOptions
 
 REFUSALS = (NotAcquired, ClaimError, ResultError, StoreError)
 """Errors of a claim that become a response."""

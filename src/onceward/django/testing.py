@@ -16,7 +16,7 @@ from .store import set_clock
 
 @contextmanager
 def fake_clock() -> Iterator[FakeClock]:
-    """Use a fake clock for all records: `with fake_clock() as clock: … clock.advance("10m")`."""
+    """Replace the clock of all records. Call `advance("10m")` of the clock instead of waiting."""
     clock = FakeClock()
     stop = set_clock(clock)
     try:

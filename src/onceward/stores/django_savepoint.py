@@ -23,7 +23,7 @@ def django_savepoint(connection: Any) -> DjangoSavepoint | None:
     return DjangoSavepoint(connection)
 
 
-class UndoHandler(Exception):  # noqa: N818 (it is no error: Django rolls back a block that an exception leaves)
+class UndoHandler(Exception):
     """Leaves a block of Django, so that Django rolls it back."""
 
 

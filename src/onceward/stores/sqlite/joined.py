@@ -216,7 +216,8 @@ class SQLiteJoined:
     async def begin(self, *, timeout: float) -> None:
         await self._take_write_lock(timeout)  # a savepoint outside of a transaction would commit on RELEASE
         if self._django is not None:
-            return self._django.begin()
+            self._django.begin()
+            return
         await self._session.flush()
         savepoint = f"onceward_{next(_savepoint_numbers)}"
         self._execute(f"SAVEPOINT {savepoint}")
