@@ -1,4 +1,11 @@
-"""A shop with Django: `python -m examples.django_shop.manage migrate`, then `… test examples.django_shop.orders.tests`, `… runserver` or `… onceward ls`.
+"""A shop with Django.
+
+Run `python -m examples.django_shop.manage` with one of these arguments:
+
+- `migrate`, then `runserver` or `onceward ls`
+- `test examples.django_shop.orders.tests`
+
+The files:
 
 - `orders/services.py`: the work, once per order
 - `orders/views.py`, `orders/api.py`: a view, and an endpoint of Django REST framework

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import Http404, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
 
@@ -47,16 +47,16 @@ class RecordAdmin(admin.ModelAdmin):
             path("<str:record>/<str:action>/", view(self.action_view), name="onceward_record_action"),
         ]
 
-    def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002 (Django's interface)
+    def has_add_permission(self, request: Any) -> bool:  # noqa: ARG002 (Django's interface)
         return False
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002 (Django's interface)
+    def has_change_permission(self, request: Any, obj: Any = None) -> bool:  # noqa: ARG002 (Django's interface)
         return False
 
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002 (Django's interface)
+    def has_delete_permission(self, request: Any, obj: Any = None) -> bool:  # noqa: ARG002 (Django's interface)
         return False
 
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+    def changelist_view(self, request: Any, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """List the records, newest first."""
         self._require_view(request)
         states = [state for state in WORK_STATES if state.value == request.GET.get("state")]
@@ -80,7 +80,7 @@ class RecordAdmin(admin.ModelAdmin):
         }
         return self._render(request, "list", {**context, **(extra_context or {})})
 
-    def record_view(self, request: HttpRequest, record: str) -> HttpResponse:
+    def record_view(self, request: Any, record: str) -> HttpResponse:
         """Explain one record."""
         self._require_view(request)
         detail = _detail(request, record)
@@ -91,7 +91,7 @@ class RecordAdmin(admin.ModelAdmin):
         ]
         return self._render(request, "record", {"title": detail.row.key, "detail": detail, "offered": offered})
 
-    def action_view(self, request: HttpRequest, record: str, action: str) -> HttpResponse:
+    def action_view(self, request: Any, record: str, action: str) -> HttpResponse:
         """Do what the form of the page asks for, if the record is still the one that the page showed."""
         self._require_view(request)
         if request.method != "POST":
@@ -112,20 +112,20 @@ class RecordAdmin(admin.ModelAdmin):
                 messages.success(request, f"{action}: {target.key}")
         return HttpResponseRedirect(reverse("admin:onceward_record_change", args=[record]))
 
-    def _require_view(self, request: HttpRequest) -> None:
+    def _require_view(self, request: Any) -> None:
         if not self.has_view_permission(request):
             raise PermissionDenied
 
-    def _render(self, request: HttpRequest, name: str, context: dict[str, Any]) -> HttpResponse:
+    def _render(self, request: Any, name: str, context: dict[str, Any]) -> HttpResponse:
         context = {**self.admin_site.each_context(request), "opts": self.opts, **context}
         return TemplateResponse(request, f"onceward/admin/{name}.html", context)
 
 
-def _admin_for(request: HttpRequest) -> Admin:
+def _admin_for(request: Any) -> Admin:
     return Admin.of(once, who=f"{request.user.get_username()} in Django's admin")
 
 
-def _detail(request: HttpRequest, record: str) -> KeyDetail:
+def _detail(request: Any, record: str) -> KeyDetail:
     try:
         detail = run(_admin_for(request).key(record))
     except ConfigurationError as error:
@@ -135,6 +135,6 @@ def _detail(request: HttpRequest, record: str) -> KeyDetail:
     return detail
 
 
-def _may(request: HttpRequest, action: str) -> bool:
+def _may(request: Any, action: str) -> bool:
     """Return whether the user has the permission for this action."""
     return bool(request.user.has_perm(f"onceward.{PERMISSIONS[ACTIONS[action].verb]}"))

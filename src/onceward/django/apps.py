@@ -11,7 +11,6 @@ class OncewardConfig(AppConfig):
     name = "onceward.django"
     label = "onceward"
     verbose_name = "Onceward"
-    default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
         from . import checks

@@ -62,7 +62,7 @@ class Atomic:
     def __enter__(self) -> DjangoWithin:
         alias = configuration().database
         run(self._once.engine.ready())  # before the transaction begins, which may block it
-        self._atomic = transaction.atomic(using=alias, durable=self._durable)
+        self._atomic: Any = transaction.atomic(using=alias, durable=self._durable)
         self._atomic.__enter__()
         try:
             self._within = self._once.within(connections[alias])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 from django.core.signals import setting_changed
 from django.db import connections
@@ -24,6 +24,7 @@ from .store import DjangoStore
 
 if TYPE_CHECKING:
     from onceward.operations.operation import Operation
+    from onceward.protocol.ports import Store
 
     from .atomic import Atomic, DjangoWithin
 
@@ -59,7 +60,7 @@ class LazyClient(BaseClient):
         if "engine" not in self.__dict__:
             found = configuration()
             self._declared: list[Callable[[], None]] = []
-            super().__init__(DjangoStore(), app=found.app, **found.options)
+            super().__init__(cast("Store", DjangoStore()), app=found.app, **found.options)
             if not self._is_async:  # Django has no async transactions
                 self.add_transaction_finder(open_transaction)
             setting_changed.connect(self._follow_setting, weak=True)

@@ -38,9 +38,10 @@ def configuration() -> Configuration:
         )
     options = {name.lower(): value for name, value in given.items() if name not in OWN_NAMES}
     database = given.get("DATABASE", DEFAULT_DB_ALIAS)
-    if database not in connections.settings:
+    aliases = list(connections)
+    if database not in aliases:
         raise ImproperlyConfigured(
-            f"{SETTING}['DATABASE'] is {database!r}, and DATABASES has {', '.join(sorted(connections.settings))}"
+            f"{SETTING}['DATABASE'] is {database!r}, and DATABASES has {', '.join(sorted(aliases))}"
         )
     return Configuration(database, given.get("APP", "default"), options, given.get("HTTP", {}))
 

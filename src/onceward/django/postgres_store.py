@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from onceward.errors import StoreError, StoreUnavailable
 from onceward.protocol.ports import Clock
 from onceward.protocol.runtime import Runtime
-from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.postgres.connection import Call, PostgresConnection, Rows
 from onceward.stores.postgres.errors import RETRYABLE, PostgresRefused, explain
@@ -86,7 +85,7 @@ class DjangoPostgresStore(PostgresStore):
 
     async def _run_separately(self, runtime: Runtime, deadline: float, work: Callable[..., Awaitable[T]]) -> T:
         """Run on Django's connection as well: another one would not see tables that are not committed."""
-        self._runtime = runtime or ThreadRuntime()
+        self._runtime = runtime
 
         async def on_connection(context: CallContext) -> T:
             return await work(context.connection, self._table.statements, deadline)

@@ -130,7 +130,7 @@ class DjangoStore(Capabilities):
     # ── opening ──
 
     @property
-    def name(self) -> str:  # type: ignore[override]  # a plain attribute elsewhere
+    def name(self) -> str:
         return self.followed().store.name
 
     async def open(self, runtime: Runtime) -> None:

@@ -100,8 +100,10 @@ def _commit_together(view: Callable[[], Any]) -> Any:
     steps = ResponseTransaction(connections[alias])
     steps.begin()
     recorded = False
+    response: Any = None
+    block: Any = transaction.atomic(using=alias, durable=True)
     try:
-        with transaction.atomic(using=alias, durable=True):
+        with block:
             response = view()
             if hasattr(response, "render") and callable(response.render):
                 response = response.render()
@@ -111,11 +113,10 @@ def _commit_together(view: Callable[[], Any]) -> Any:
             if not transaction.get_rollback(using=alias):
                 run(steps.record(raw_response(response), ThreadRuntime()))
                 recorded = True
-    except Exception as failure:
+    except Exception:
         if not recorded or steps.context is None or not steps.context.run_blocking(steps.after_failed_commit()):
             steps.roll_back()
             raise
-        del failure
         return response
     if recorded:
         steps.confirm()

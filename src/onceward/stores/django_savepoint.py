@@ -47,7 +47,7 @@ class DjangoSavepoint:
         from django.db import transaction
 
         self._connection.validate_no_broken_transaction()
-        block = transaction.atomic(using=self._connection.alias)
+        block: Any = transaction.atomic(using=self._connection.alias)
         block.__enter__()
         self._blocks.append(block)
 

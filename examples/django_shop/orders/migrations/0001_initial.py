@@ -4,9 +4,9 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    initial = True
+    """The first version of the tables."""
 
-    dependencies = []
+    initial = True
 
     operations = [
         migrations.CreateModel(
