@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from weakref import WeakKeyDictionary
 
 from onceward.engine.job import NO_NOTE, Job
+from onceward.engine.rollout import Mode
 from onceward.errors import ConfigurationError, OncewardWarning
 from onceward.keys.fingerprint import checked_fingerprint_key, fingerprint, hash_arguments
 from onceward.keys.key import Key, Scope, make_key
@@ -47,7 +48,17 @@ MAX_CACHED_SCOPES = 1_000
 """Limit of the scope cache. Operation names may come from outside, so the cache must not grow without limit."""
 
 
-CLIENT_OPTIONS = ("app", "tenant", "cipher", "accept_plain", "fingerprint_key", "cache", "counters", "operations")
+CLIENT_OPTIONS = (
+    "app",
+    "tenant",
+    "cipher",
+    "accept_plain",
+    "fingerprint_key",
+    "cache",
+    "counters",
+    "operations",
+    "mode",
+)
 DECORATOR_OPTIONS = ("key", "name", "tenant", "version")
 BLOCK_OPTIONS = ("name", "payload", "note")
 """Accepted in addition to the policy settings. Listed so that the error for a mistyped name can suggest them."""
@@ -68,6 +79,7 @@ class BaseClient(ClientControls):
         cache: int = 0,
         counters: bool = False,
         operations: OperationsSource | None = None,
+        mode: Mode | None = None,
         **defaults: Unpack[Defaults],
     ) -> None:
         refuse_skip(defaults)
@@ -96,6 +108,7 @@ class BaseClient(ClientControls):
         self.sagas: dict[str, Any] = {}
         self.recoverable: list[Any] = []  # operations and sagas that store their input
         self._connect(opened)
+        self._set_first_mode(mode)
 
     def _connect(self, store: Store) -> None:
         from onceward.observe.log import logging_bus  # not at the top: logging takes 5 % of our import time
@@ -310,7 +323,8 @@ class BaseClient(ClientControls):
             raise TypeError(
                 f"a {type(self).__name__} on a store object cannot be pickled; create it from a URL: {type(self).__name__}('sqlite:///…')"
             )
-        settings: dict[str, Any] = {"app": self._app, "tenant": self._tenant, "cache": self._cache, **self._defaults}
+        settings: dict[str, Any] = {"app": self._app, "tenant": self._tenant, "cache": self._cache, "mode": self._mode}
+        settings |= self._defaults
         if self._counts:
             settings["counters"] = True
         if self._table is not None:

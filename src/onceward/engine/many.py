@@ -28,7 +28,7 @@ async def execute_all(engine: Engine, items: Sequence[Job | Exception]) -> list[
     """Return one outcome per item. A repeated key runs once. A handler that fails does not stop the others."""
     firsts: dict[bytes, Job] = {}
     for job in items:
-        if isinstance(job, Job) and is_protected(job) and not joins_transaction(engine, job):
+        if isinstance(job, Job) and _is_claimed_in_batch(engine, job):
             firsts.setdefault(job.key.id, job)
     outcomes: Outcomes = {}
     distinct = list(firsts.values())
@@ -44,9 +44,10 @@ async def execute_all(engine: Engine, items: Sequence[Job | Exception]) -> list[
     return results
 
 
-def joins_transaction(engine: Engine, job: Job) -> bool:
-    """Return whether `execute` joins the caller's transaction for this job: then it is claimed there, on its own."""
-    return engine.open_transactions.to_join(engine, job) is not None
+def _is_claimed_in_batch(engine: Engine, job: Job) -> bool:
+    """Return False if `execute` handles this job on its own: it needs no claim, runs anyway, or joins a transaction."""
+    enforced = is_protected(engine, job) and engine.rollout.enforces
+    return enforced and engine.open_transactions.to_join(engine, job) is None
 
 
 def batch_size(policy: Policy) -> int:

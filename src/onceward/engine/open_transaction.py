@@ -8,7 +8,7 @@ the open transaction. The setting `open_transaction` says what happens then: joi
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onceward.errors import ConfigurationError
 from onceward.protocol.record import AfterCrash
@@ -16,6 +16,7 @@ from onceward.protocol.record import AfterCrash
 from .job import Job
 
 if TYPE_CHECKING:
+    from .attempt import Attempt
     from .engine import Engine
 
 FindTransaction = Callable[[], Any | None]
@@ -27,20 +28,26 @@ WITHIN_HINT = "use `with once.within(session) as tx:` and tx.run or tx.call, or 
 LOSS = "a rollback of it would undo the rows, and the record would still say that the work is done"
 
 
+class Finder(NamedTuple):
+    """What one integration registers. `uncommitted` finds a transaction that has changes which are not committed."""
+
+    find: FindTransaction
+    uncommitted: FindTransaction
+
+
 class OpenTransactions:
     """The registered finders of one client, and which scopes have been warned about."""
 
     def __init__(self) -> None:
-        self.finders: list[FindTransaction] = []
+        self.finders: list[Finder] = []
         self._warned: set[str] = set()
 
     def find(self) -> Any | None:
         """Return the first open transaction that a finder returns, or None."""
-        for find in self.finders:
-            connection = find()
-            if connection is not None:
-                return connection
-        return None
+        return next((found for one in self.finders if (found := one.find()) is not None), None)
+
+    def has_uncommitted(self) -> bool:
+        return any(one.uncommitted() is not None for one in self.finders)
 
     def to_join(self, engine: Engine, job: Job) -> Any | None:
         """Return the transaction that this call must join, or None. Raise or warn if the setting says so."""
@@ -61,14 +68,17 @@ class OpenTransactions:
         if job.policy.open_transaction != "ignore" and self.find() is not None:
             self._report(engine, job, f"a transaction is open around this claim, which cannot join it: {LOSS}")
 
-    def check_returned(self, engine: Engine, job: Job) -> None:
-        """Raise or warn if the work has returned, and left a transaction open that it began."""
-        if job.policy.open_transaction != "ignore" and self.find() is not None:
-            self._report(engine, job, f"the work returned without committing the transaction that it began: {LOSS}")
+    def check_returned(self, attempt: Attempt) -> None:
+        """Raise or warn if the work has returned, and left changes in a transaction that is still open."""
+        engine, job = attempt.engine, attempt.job
+        if job.policy.open_transaction != "ignore" and self.has_uncommitted():
+            if job.policy.open_transaction != "warn":
+                attempt.hurry()  # on SQLite, that transaction may prevent the store from recording the failure
+            self._report(engine, job, f"the work returned without committing its changes: {LOSS}")
 
     def _report(self, engine: Engine, job: Job, message: str) -> None:
-        """Raise; with `warn`, emit one event per operation."""
-        if job.policy.open_transaction != "warn":
+        """Raise. With `warn`, and in the mode observe, emit one event per operation instead."""
+        if job.policy.open_transaction != "warn" and engine.rollout.enforces:
             raise ConfigurationError(message, key=job.key.text, hint=WITHIN_HINT)
         if job.key.scope.text not in self._warned:
             self._warned.add(job.key.scope.text)
