@@ -236,7 +236,7 @@ async def annotate(attempt: Attempt, note: dict[str, str]) -> None:
 
 async def complete(attempt: Attempt, value: Any) -> None:
     """Record the result. Repeating it with an equal value succeeds."""
-    _refuse_by_hand(attempt)
+    refuse_by_hand(attempt)
     if attempt.state is VERIFYING:
         raise ConfigurationError(
             "verify's find cannot complete the claim", key=attempt.key.text, hint="return applied(value) instead"
@@ -253,7 +253,7 @@ async def complete(attempt: Attempt, value: Any) -> None:
 
 async def complete_in(attempt: Attempt, connection: Any, value: Any) -> None:
     """Write the result in the caller's transaction. Raise if another worker took over: the caller rolls back."""
-    _refuse_by_hand(attempt)
+    refuse_by_hand(attempt)
     if attempt.state is UNPROTECTED:
         attempt.settled_as = COMPLETED
         return
@@ -293,7 +293,8 @@ async def write_completion(attempt: Attempt, joined: JoinedStore, done: Complete
     return answer
 
 
-def _refuse_by_hand(attempt: Attempt) -> None:
+def refuse_by_hand(attempt: Attempt) -> None:
+    """Raise if the work must not complete this claim itself."""
     if attempt.integration is not None:
         attempt.integration.refuse_completion(attempt.key.text)
     if attempt.step is not None:

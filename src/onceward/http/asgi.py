@@ -30,6 +30,7 @@ from .body import MAX_INLINE_HASH, MAX_LENGTH_DIGITS, Body, BodyTooLarge
 from .config import IdempotencyConfig, IdempotencyOptions
 from .http_settlement import SettlementFailed
 from .middleware_order import explain_middleware_order
+from .multipart import split_boundary
 from .request_context import RequestContext, request_without_key
 from .request_run import RequestRun
 from .response_buffer import App, Message, Receive, Scope, Send
@@ -99,8 +100,9 @@ class IdempotencyMiddleware:
             await send_response(send, config.error_response(error))
             return None
         host, content_type, length = _request_headers(scope["headers"])
+        content_type, boundary = split_boundary(content_type)
         try:
-            body, digest = await read_body(receive, length, config.max_body, config.engine.runtime)
+            body, digest = await read_body(receive, length, config.max_body, config.engine.runtime, boundary)
         except BodyTooLarge:
             await send_response(send, config.problem_response(BODY_TOO_LARGE))
             return None
@@ -182,17 +184,17 @@ async def _claim(attempt: Attempt) -> Outcome[Any] | None:
 
 
 async def read_body(
-    receive: Receive, length: int | None, limit: int, runtime: Runtime
+    receive: Receive, length: int | None, limit: int, runtime: Runtime, boundary: bytes = b""
 ) -> tuple[Message | Body | None, bytes]:
-    """Return the body and its SHA-256; None if the client disconnected. A small body stays the message it came in."""
+    """Return the body and its hash; None if the client disconnected. A small body stays the message it came in."""
     if length is not None and length > limit:
         raise BodyTooLarge
     message = await receive()
-    if message["type"] == "http.request" and not message.get("more_body"):
+    if message["type"] == "http.request" and not message.get("more_body") and not boundary:
         data = message.get("body", b"")
         if len(data) <= min(MAX_INLINE_HASH, limit):
             return message, hashlib.sha256(data).digest()
-    body = Body(limit)
+    body = Body(limit, boundary)
     try:
         while message["type"] == "http.request":
             body.add(message.get("body", b""))

@@ -100,6 +100,8 @@ class RequestRun(ResponseBuffer):
             self._app_done = None
             if error is not None and attempt.state in NOT_BEGUN:  # interrupted or cancelled: release the key
                 raise error  # noqa: TRY301 (handled below)
+            if isinstance(error, Exception):
+                self._use_committed()
             try:
                 if self._final_message is not None and not isinstance(error, GeneratorExit):  # which forbids awaiting
                     await self._complete_response()

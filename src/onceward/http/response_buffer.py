@@ -156,6 +156,13 @@ class ResponseBuffer:
         if not more:
             self._finish()
 
+    def _use_committed(self) -> None:
+        """Respond with what a transaction has committed, although the application raised before it responded."""
+        if self._start_message is None and self._request is not None and self._request.committed is not None:
+            status, headers, body = self._request.committed
+            self._start_message = {"type": "http.response.start", "status": status, "headers": [*headers]}
+            self._single_part({"type": "http.response.body", "body": body})
+
     def _on_suspend(self) -> None:
         """Send a complete response now: the application is suspended, and the response must not wait for it."""
         if self._final_message is not None and self._background_task is None:

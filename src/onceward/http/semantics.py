@@ -115,7 +115,7 @@ class RequestFingerprint(NamedTuple):
 def fingerprint_request(
     request: IdempotentRequest, body: bytes, key_id: bytes, secret: bytes = b""
 ) -> RequestFingerprint:
-    """Return the fingerprint of a request. `body` is the SHA-256 of its body. With `secret`, all hashes are keyed.
+    """Return the fingerprint of a request. `body` is the hash of its body. With `secret`, all hashes are keyed.
 
     The hash includes the length of each part, so that parts cannot run into each other. The short hashes are keyed
     with the record's id, so that equal requests under two keys cannot be recognised.

@@ -27,6 +27,7 @@ from onceward.protocol.outcome import Replayed
 
 from .body import CHUNK_SIZE, MAX_LENGTH_DIGITS, Body, BodyTooLarge
 from .config import IdempotencyConfig, IdempotencyOptions
+from .multipart import split_boundary
 from .request_context import RequestContext, request_without_key
 from .semantics import BODY_CUT_OFF, BODY_TOO_LARGE, NO_LONGER_ALLOWED, IdempotentRequest, RawResponse
 from .wsgi_response import App, Environ, StartResponse, WsgiResponse, send_response
@@ -72,7 +73,8 @@ class IdempotencyMiddleware:
             return send_response(start_response, config.no_principal_response())
         try:
             key = config.parse_key([_latin1_bytes(key) for key in keys])
-            body = read_body(environ, config.max_body)
+            content_type, boundary = split_boundary(_latin1_bytes(environ.get("CONTENT_TYPE", "")))
+            body = read_body(environ, config.max_body, boundary)
         except InvalidKey as error:
             return send_response(start_response, config.error_response(error))
         except BodyTooLarge:
@@ -85,7 +87,7 @@ class IdempotencyMiddleware:
             _latin1_bytes(environ.get("HTTP_HOST", "")).lower(),
             _latin1_bytes(environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")),
             _latin1_bytes(environ.get("QUERY_STRING", "")),
-            _latin1_bytes(environ.get("CONTENT_TYPE", "")),
+            content_type,
         )
         job = config.job(key, request, body.end())
         over_quota = config.quota_response(job)
@@ -129,7 +131,7 @@ class IdempotencyMiddleware:
         return None if allowed else self.config.problem_response(NO_LONGER_ALLOWED)
 
 
-def read_body(environ: Environ, limit: int) -> Body | None:
+def read_body(environ: Environ, limit: int, boundary: bytes = b"") -> Body | None:
     """Return the body, or None if the client disconnected before it was complete.
 
     Without a content length there is no body, unless the server marks its end.
@@ -139,7 +141,7 @@ def read_body(environ: Environ, limit: int) -> Body | None:
     if has_length and (len(length) > MAX_LENGTH_DIGITS or int(length) > limit):
         raise BodyTooLarge
     left = int(length) if has_length else None
-    body = Body(limit)
+    body = Body(limit, boundary)
     if left is None and not environ.get("wsgi.input_terminated"):
         return body
     try:

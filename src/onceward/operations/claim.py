@@ -69,10 +69,12 @@ class Claim(BaseClaim):
 
     def complete(self, value: Any = None) -> None:
         """Record the result now. If you don't call it, leaving the block completes the claim with None."""
+        settle.refuse_by_hand(self._attempt)
         self._run(settle.complete(self._attempt, value))
 
     def complete_in(self, connection: Any, value: Any = None) -> None:
         """Record the result inside your own transaction: effect and record commit together, or not at all."""
+        settle.refuse_by_hand(self._attempt)
         self._run(settle.complete_in(self._attempt, connection, value))
 
     def annotate(self, **note: str) -> None:
