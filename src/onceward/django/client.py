@@ -92,6 +92,7 @@ class LazyClient(BaseClient):
         BaseClient.__init__(fresh, self.engine.store, app=found.app, **found.options)
         for name in FOLLOWED_ATTRIBUTES:
             self.__dict__[name] = fresh.__dict__[name]
+        self._set_first_mode(found.options.get("mode", "enforce"))
         self._reset_operation_caches()
         self._scopes = {}
         for compile_again in self._declared:
@@ -110,6 +111,9 @@ class _SettingsOnly(BaseClient):
     """Reads settings, and never talks to the store."""
 
     def _connect(self, store: Any) -> None:
+        """Do nothing."""
+
+    def _set_first_mode(self, mode: Any) -> None:
         """Do nothing."""
 
 

@@ -101,6 +101,17 @@ class Isolation:
             transaction.set_rollback(True)
         self.assertIsNone(place_order.read("A1"))
 
+    def test_adopting_it_step_by_step(self) -> None:
+        with override_settings(ONCEWARD={"MODE": "observe"}):
+            self.assertEqual(once.mode, "observe")
+            place_order("A1")
+            place_order("A1")
+            self.assertEqual(Order.objects.count(), 2)
+        self.assertEqual(once.mode, "enforce")
+        place_order("B1")
+        place_order("B1")
+        self.assertEqual(Order.objects.count(), 3)
+
     def test_async_transactions_are_refused(self) -> None:
         with self.assertRaisesRegex(ConfigurationError, "sync_to_async"):
             aonce.atomic()

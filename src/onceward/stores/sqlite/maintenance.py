@@ -49,6 +49,7 @@ WHERE state = 'PENDING' AND lease_until <= ? AND token < ? AND coalesce(min_read
 LIMIT ?
 """
 
+_decode_position = msgspec.msgpack.Decoder(tuple[str, int, int]).decode
 _STATE, _TOKEN = FIELDS.index("state"), FIELDS.index("token")
 _ORDER_BY = {
     SortOrder.UPDATED: "updated_at DESC, id",
@@ -87,9 +88,7 @@ def _scan_unfinished(cursor: Cursor, wanted: Filter, after: bytes | None, limit:
     """Return a page of records that are not COMPLETED: state by state, each by its last claim, so without a sort."""
     conditions, values = _conditions(replace(wanted, states=()))
     states = sorted({state.value for state in wanted.states})
-    begin, token, number = (
-        (states[0], -1, -1) if after is None else msgspec.msgpack.decode(after, type=tuple[str, int, int])
-    )
+    begin, token, number = (states[0], -1, -1) if after is None else _decode_position(after)
     where = " AND ".join(["state = ?", "(token, rowid) > (?, ?)", *conditions])
     statement = f"SELECT rowid, {COLUMNS} FROM onceward_records WHERE {where} ORDER BY token, rowid LIMIT ?"  # noqa: S608 (our own texts)
     rows: list[Row] = []
