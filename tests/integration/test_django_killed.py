@@ -67,7 +67,7 @@ def test_one_row_and_one_receipt_whatever_happens(project: Project, request: pyt
     for kind, stage in chosen:
         kill_and_deliver(project, kind, stage)
     deliver_concurrently(project)
-    roll_back_and_deliver(project)
+    deliver_in_other_ways(project)
 
 
 def deliver_concurrently(project: Project) -> None:
@@ -83,7 +83,8 @@ def chosen_storms() -> tuple[str, ...]:
     return KINDS if os.environ.get(EVERYTHING) else ("view",)
 
 
-def roll_back_and_deliver(project: Project) -> None:
-    """Call a decorated function in `atomic()`, roll back, and call it again: the work is not lost."""
-    project.run(*DELIVER, "rollback", "rolled-back")
-    check_once(project, "rolled-back")
+def deliver_in_other_ways(project: Project) -> None:
+    """Deliver after a rollback of `atomic()` (the work is not lost), in an event loop, and after a fork."""
+    project.run(*DELIVER, "others", "-")
+    for reference in ("rolled-back", "async", "awaited", "forked"):
+        check_once(project, reference)
