@@ -15,7 +15,7 @@ class Requests:
     """Every endpoint runs once per key, and sends the same response again."""
 
     def setUp(self) -> None:
-        self.user = User.objects.create_user("ann", password="secret")
+        self.user = User.objects.create_user("ann")
         self.client.force_login(self.user)
 
     def post(self, path: str, key: str | None = "k1", body: str = ORDER):
