@@ -15,6 +15,8 @@ from typing import Any
 
 MODULES = (
     "onceward",
+    "onceward.django",
+    "onceward.django.testing",
     "onceward.errors",
     "onceward.http.asgi",
     "onceward.http.client_keys",

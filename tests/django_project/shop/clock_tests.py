@@ -2,6 +2,7 @@
 
 import pytest
 
+from onceward.django import once
 from onceward.testing import FakeClock
 
 from .models import Order
@@ -25,4 +26,4 @@ def test_the_next_test_finds_no_record() -> None:
 
 def test_without_the_mark_nothing_is_written() -> None:
     with pytest.raises(RuntimeError, match="Database access not allowed"):
-        place_order("A1")
+        once.run("without a database", str)

@@ -135,7 +135,7 @@ class WithoutDatabase(SimpleTestCase):
 
     def test_work_is_refused(self) -> None:
         with self.assertRaisesRegex(AssertionError, "Database"):
-            place_order("A1")
+            once.run("without a database", str)
 
 
 class StillWithoutDatabase(WithoutDatabase):
