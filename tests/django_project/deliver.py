@@ -1,4 +1,4 @@
-"""Deliver one order in this process: `python -m tests.django_project.deliver view|task|command|others REFERENCE [THREADS]`.
+"""Deliver one order in this process: `… deliver view|task|command|import|others REFERENCE [THREADS]`.
 
 It repeats what a client, a broker or cron repeats, until the order is placed, and prints the number of each order.
 """
@@ -20,6 +20,7 @@ from django.core.management import call_command  # noqa: E402
 from django.db import connections, transaction  # noqa: E402
 from django.test import AsyncClient, Client  # noqa: E402
 
+from tests.django_project.shop.jobs import import_order  # noqa: E402
 from tests.django_project.shop.services import aplace_order, place_order  # noqa: E402
 
 CONFLICT, CREATED, UNAVAILABLE = 409, 201, 503
@@ -103,6 +104,8 @@ def main(kind: str, reference: str, threads: int) -> None:
                 return by_view(reference, cookies)
             if kind == "task":
                 return by_task(reference)
+            if kind == "import":
+                return import_order(reference)
             if kind == "others":
                 return others()
             return call_command("place_order", reference)

@@ -36,6 +36,15 @@ def project(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Project]
 
 def kill_and_deliver(project: Project, kind: str, stage: str) -> None:
     """Kill a process that delivers an order, at this stage. Deliver it again: one row, and one receipt."""
+    reference = kill(project, kind, stage)
+    orders = f"SELECT count(*) FROM shop_order WHERE reference = '{reference}'"
+    assert project.sql(orders) == [(1 if stage == "committed" else 0,)]
+    project.run(*DELIVER, kind, reference)
+    check_once(project, reference)
+
+
+def kill(project: Project, kind: str, stage: str) -> str:
+    """Kill a process at this stage, and return the reference of its order."""
     reference = f"{kind}-{stage}"
     killed = Project(project.database)
     killed.environment |= {"SHOP_STOP_AT": stage, "SHOP_LEASE": "1s"}
@@ -44,10 +53,7 @@ def kill_and_deliver(project: Project, kind: str, stage: str) -> None:
     assert process.stdout.readline() == f"reached {stage}\n", process.communicate()
     process.kill()
     process.communicate()
-    orders = f"SELECT count(*) FROM shop_order WHERE reference = '{reference}'"
-    assert project.sql(orders) == [(1 if stage == "committed" else 0,)]
-    project.run(*DELIVER, kind, reference)
-    check_once(project, reference)
+    return reference
 
 
 def check_once(project: Project, reference: str) -> None:
@@ -88,3 +94,14 @@ def deliver_in_other_ways(project: Project) -> None:
     project.run(*DELIVER, "others", "-")
     for reference in ("rolled-back", "async", "awaited", "forked"):
         check_once(project, reference)
+
+
+@pytest.mark.finding("N30")
+def test_manage_py_recovers_work_of_a_killed_process_with_the_apps_loaded(tmp_path: Path) -> None:
+    project = Project(str(tmp_path / "shop.sqlite3"))
+    project.manage("migrate", "-v", "0")
+    reference = kill(project, "import", "started")
+    while not project.sql("SELECT count(*) FROM shop_order")[0][0]:  # until its lease has expired
+        project.manage("onceward", "recover", "--once", check=False)
+    check_once(project, reference)
+    assert f"import:{reference}" in project.manage("onceward", "ls")

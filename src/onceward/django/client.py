@@ -19,7 +19,7 @@ from onceward.client.declarations import DeclaringEngine
 from onceward.client.sync import Once
 from onceward.errors import ConfigurationError
 
-from .configuration import SETTING, configuration
+from .configuration import SETTING, configuration, is_test_environment
 from .store import DjangoStore
 
 if TYPE_CHECKING:
@@ -120,6 +120,11 @@ class _SettingsOnly(BaseClient):
 class DjangoOnce(LazyClient, Once):
     """The sync client of a Django project. Use `from onceward.django import once`."""
 
+    def close(self, timeout: float = 10.0) -> None:
+        """Stop claiming, let running work finish, and close the connections. In tests, the client stays usable."""
+        if not is_test_environment():
+            super().close(timeout)
+
     @property
     def aio(self) -> AsyncOnce:
         """The async client on the same database."""
@@ -145,6 +150,11 @@ class DjangoOnce(LazyClient, Once):
 
 class AsyncDjangoOnce(LazyClient, AsyncOnce):
     """The async client of a Django project. Use `from onceward.django import aonce`."""
+
+    async def close(self, timeout: float = 10.0) -> None:
+        """Stop claiming, let running work finish, and close the connections. In tests, the client stays usable."""
+        if not is_test_environment():
+            await super().close(timeout)
 
     def atomic(self) -> NoReturn:
         """Raise: Django has no async transactions."""

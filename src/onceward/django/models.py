@@ -50,7 +50,7 @@ class LatestState(models.Model):
         default_permissions = ()
 
 
-class Mark(models.Model):
+class DedupMark(models.Model):
     """A known message or event."""
 
     id = models.BinaryField(primary_key=True)

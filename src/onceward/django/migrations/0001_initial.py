@@ -40,7 +40,7 @@ class Migration(migrations.Migration):
                     ("number", models.BigIntegerField(primary_key=True, serialize=False)),
                 ),
                 model("LatestState", "onceward_latest", ("id", models.BinaryField(primary_key=True, serialize=False))),
-                model("Mark", "onceward_marks", ("id", models.BinaryField(primary_key=True, serialize=False))),
+                model("DedupMark", "onceward_marks", ("id", models.BinaryField(primary_key=True, serialize=False))),
                 model(
                     "HourCount",
                     "onceward_counters",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+from argparse import REMAINDER, ArgumentParser
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +22,7 @@ class Command(BaseCommand):
         raise SystemExit(run_program(argv[2:]))
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("arguments", nargs="*")
+        parser.add_argument("arguments", nargs=REMAINDER)
 
     def handle(self, *args: Any, arguments: Sequence[str] = (), **options: Any) -> None:  # noqa: ARG002 (Django's interface)
         """Run a command from Python: `call_command("onceward", "ls")`."""
