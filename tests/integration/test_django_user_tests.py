@@ -81,6 +81,8 @@ def test_the_tables_come_from_migrations_that_makemigrations_leaves_alone(on_sql
     assert "CREATE TABLE onceward_records" in printed
     # Without a test database, Django leaves the name of the development database in the settings.
     assert number_of_tests(on_sqlite.manage("test", f"{SHOP}.tests.WithoutDatabase")) == 1
+    assert number_of_tests(on_sqlite.manage("test", f"{SHOP}.admin_tests")) > 1  # its counters are written at exit
+    assert on_sqlite.sql("SELECT count(*) FROM onceward_counters") == [(0,)]
     assert on_sqlite.sql("SELECT count(*) FROM onceward_records") == [(0,)]
     on_sqlite.manage("migrate", "-v", "0", "onceward", "zero")
     assert on_sqlite.sql("SELECT name FROM sqlite_master WHERE name LIKE 'onceward%'") == []

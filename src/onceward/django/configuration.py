@@ -52,4 +52,22 @@ def is_test_environment() -> bool:
     Django's own sign of it is `mail.outbox`. The outbox of the backend `locmem` may exist elsewhere too; then Onceward
     only works on Django's connections, as in tests.
     """
-    return "django.test.utils" in sys.modules and hasattr(mail, "outbox")
+    if "django.test.utils" in sys.modules and hasattr(mail, "outbox"):
+        _seen.tests = True
+        return True
+    return False
+
+
+class _Seen:
+    tests = False
+
+
+_seen = _Seen()
+
+
+def has_run_tests() -> bool:
+    """Return whether this process runs tests, or has run them. Then nothing may be written behind their back.
+
+    When the tests have ended, Django's settings name the development database again.
+    """
+    return is_test_environment() or _seen.tests

@@ -19,7 +19,7 @@ from typing import Any, cast
 from asgiref.sync import sync_to_async
 from django.db import connections
 
-from onceward.errors import ConfigurationError, StoreNotSetUp
+from onceward.errors import ConfigurationError, StoreNotSetUp, StoreUnavailable
 from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
 from onceward.protocol.capabilities import (
     Capabilities,
@@ -43,7 +43,7 @@ from onceward.protocol.runtime import Runtime
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 
-from .configuration import configuration, is_test_environment
+from .configuration import configuration, has_run_tests, is_test_environment
 from .database_store import database_store, require_supported
 
 OPEN_TIMEOUT = 30.0
@@ -99,6 +99,8 @@ class DjangoStore(Capabilities):
 
     def followed(self) -> FollowedStore:
         """Return the store that answers a call of this thread now."""
+        if has_run_tests() and not is_test_environment():
+            raise StoreUnavailable("the tests of this process have ended, and their database is gone")
         connection = connections[configuration().database]
         place = connection.settings_dict
         on_django = is_test_environment() or _is_in_memory(connection)
@@ -131,7 +133,10 @@ class DjangoStore(Capabilities):
 
     @property
     def name(self) -> str:
-        return self.followed().store.name
+        try:
+            return self.followed().store.name
+        except StoreUnavailable:
+            return "the test database of Django"
 
     async def open(self, runtime: Runtime) -> None:
         """Remember the runtime. Each call opens the store that answers it: a transaction of Django needs none."""
@@ -252,8 +257,9 @@ class DjangoStore(Capabilities):
         return cast("LatestStates", self._forwarded)
 
     @property
-    def counters(self) -> Counters:
-        return cast("Counters", self._forwarded)
+    def counters(self) -> Counters | None:
+        """None for the thread that writes counters in the background of tests: it is part of no test."""
+        return None if self._is_clone and has_run_tests() else cast("Counters", self._forwarded)
 
     @property
     def health(self) -> Health | None:
