@@ -42,7 +42,7 @@ class Project:
             cwd=REPOSITORY,
             capture_output=True,
             text=True,
-            timeout=110,
+            timeout=500,
             check=False,
         )
         printed = done.stdout + done.stderr

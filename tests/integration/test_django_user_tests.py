@@ -12,6 +12,7 @@ from onceward.stores.postgres import schema as postgres_schema
 from onceward.stores.sqlite import schema as sqlite_schema
 from tests.integration.django_processes import SHOP, Project, postgres_database
 
+pytestmark = pytest.mark.timeout(600)
 TESTS = tuple(f"{SHOP}.{name}" for name in ("tests", "http_tests", "admin_tests"))
 FILES = tuple(f"tests/django_project/shop/{name}.py" for name in ("tests", "http_tests", "admin_tests", "clock_tests"))
 PYTEST = (
