@@ -12,7 +12,7 @@ COPY examples ./examples
 RUN pip install --no-cache-dir --constraint constraints.txt \
         '.[demo,serve,postgres,redis,rabbitmq,nats,sqs,pubsub,firestore,bigquery,objects,oidc]' 'psycopg[binary]'
 
-USER app
+USER 10001
 ENV HOST=0.0.0.0 PORT=8080 PYTHONUNBUFFERED=1 PYTHONPATH=/app
 EXPOSE 8080
 STOPSIGNAL SIGTERM

@@ -53,6 +53,7 @@ MODULES = (
     "onceward.results",
     "onceward.sagas",
     "onceward.schedules",
+    "onceward.sqlalchemy",
     "onceward.stores",
     "onceward.stores.firestore",
     "onceward.stores.memory",

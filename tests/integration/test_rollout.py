@@ -10,11 +10,17 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 
 from onceward import AsyncOnce, ConfigurationError, Executed, Once, Replayed, StoreUnavailable, current_claim
 from onceward.engine.rollout import Mode
 from onceward.errors import StoreNotSetUp
+from onceward.http.asgi import IdempotencyMiddleware
 from onceward.stores import MemoryStore
 from onceward.stores.postgres import PostgresStore
 from tests.cli.calls import call
@@ -177,6 +183,25 @@ def test_the_counters_and_the_doctor_show_the_mode(tmp_path: Path, monkeypatch: 
         monkeypatch.setenv("ONCEWARD_MODE", mode)
         line = call("doctor", "--store", url, "-o", "table").stdout.splitlines()[1]
         assert [one.strip(",") for one in line.split()[:3]] == ["mode", status, mode]
+
+
+@pytest.mark.finding("N22")
+def test_observe_answers_every_request_of_a_protected_route(calls: Calls) -> None:
+    async def pay(request: Request) -> PlainTextResponse:
+        return PlainTextResponse(str(calls.work()))
+
+    once = Once(MemoryStore(), mode="observe")
+    site = Starlette(routes=[Route("/pay", pay, methods=["POST"])])
+    app = IdempotencyMiddleware(site, once, required=["/pay"], bare_keys=True, principal=lambda _: "a")
+
+    async def main() -> list[str]:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:
+            headers = {"Idempotency-Key": "k1"}
+            return [(await client.post("/pay", headers=headers, content=body)).text for body in (b"1", b"1", b"2")]
+
+    assert asyncio.run(main()) == ["1", "2", "3"]
+    assert once.counts["would_skip"] == 2
+    once.close()
 
 
 # ── start-up and readiness ──

@@ -64,28 +64,33 @@ class Engine:
     """Shared by all calls of one client. It holds no state of a single call."""
 
     def __init__(self, store: Store, runtime: Runtime, heartbeat: HeartbeatPort, bus: Bus, owner: Owner) -> None:
-        self.store = store
         self.runtime = runtime
-        self.heartbeat = heartbeat
         self.bus = bus
         self.owner = owner
         self.stopping = False
         self.closed = False
         self.claims_in_flight: set[int] = set()
         """Calls that claim or release keys now. `close` waits for them."""
-        # A lookup may block: never on an event loop, unless the store is inline.
-        self.lookup: Lookup | None = None if runtime.supports_cancellation and not store.inline else store.lookup
-        self.max_result_bytes = store.max_result_bytes
-        self.batch_splits = store.batch_splits if runtime.supports_cancellation else 1
-        self.opened = False
         self.open_transactions = OpenTransactions()
         self.rollout = Rollout()
         # Cached here for speed: every call uses them.
         self.wants: Callable[[str], bool] = bus.wants
         self.nonce: Callable[[], bytes] = runtime.nonce
-        self.shield: Finish = _finish_inline if store.inline else runtime.shield
         self.emit_wanted: Emit = self._emit_event
+        self.connect(store, heartbeat)
         self.count_by_scope()
+
+    def connect(self, store: Store, heartbeat: HeartbeatPort) -> None:
+        """Use this store, which the next call opens, and the heartbeat that renews leases in it."""
+        runtime = self.runtime
+        self.store = store
+        self.heartbeat = heartbeat
+        # A lookup may block: never on an event loop, unless the store is inline.
+        self.lookup: Lookup | None = None if runtime.supports_cancellation and not store.inline else store.lookup
+        self.max_result_bytes = store.max_result_bytes
+        self.batch_splits = store.batch_splits if runtime.supports_cancellation else 1
+        self.shield: Finish = _finish_inline if store.inline else runtime.shield
+        self.opened = False
 
     def count_by_scope(self) -> None:
         """Count events by scope from now on, if the bus has totals. Clients without counters pay nothing for it."""

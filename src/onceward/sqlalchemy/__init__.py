@@ -1,8 +1,8 @@
 """SQLAlchemy 2: find the session that is open around a call, and keep Alembic away from our tables.
 
-`detection.py` finds open sessions and connections, sync and async (SQLModel uses the same classes). `schema.py` has the
-tables as SQLAlchemy metadata, their SQL for a migration, and the filter for Alembic's autogenerate. To write rows and
-record in one transaction, pass the session to `once.within(session)`: that needs nothing from this package.
+Read `detection.py` first: it finds open sessions and connections, sync and async (SQLModel uses the same classes).
+`schema.py` has the tables as SQLAlchemy metadata, their SQL for a migration, and the filter for Alembic's autogenerate.
+To write rows and record in one transaction, pass the session to `once.within(session)`: that needs nothing from here.
 """
 
 from .detection import detect_transactions

@@ -13,15 +13,15 @@ SCHEMES = {"postgresql": "postgresql", "postgres": "postgresql", "sqlite": "sqli
 def creation_schema(dialect: str, schema: str = "") -> Schema:
     """Return the schema of an empty database: its statements create everything. `schema` is that of PostgreSQL."""
     if dialect == "postgresql":
-        from .postgres.schema import LATEST, changes
+        from .postgres import schema as postgres
         from .postgres.statements import Statements
         from .postgres.url import checked_schema
 
-        return Schema(0, LATEST, 0, tuple(changes(Statements(checked_schema(schema)), 0)))
+        return Schema(0, postgres.LATEST, 0, tuple(postgres.changes(Statements(checked_schema(schema)), 0)))
     if dialect != "sqlite":
         raise ConfigurationError(f"there is no dialect {dialect!r}", hint=f"choose one of: {', '.join(DIALECTS)}")
     if schema:
         raise ConfigurationError("SQLite has no schemas", hint="leave schema out")
-    from .sqlite.schema import LATEST, statements
+    from .sqlite import schema as sqlite
 
-    return Schema(0, LATEST, 0, tuple(statements(0)))
+    return Schema(0, sqlite.LATEST, 0, tuple(sqlite.statements(0)))
