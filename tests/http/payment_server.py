@@ -1,9 +1,9 @@
 """A payment API that commits its row, its record and its response in one transaction, on each framework.
 
-    python -m tests.http.payment_server FRAMEWORK PORT STORE FOLDER POINT
+    python -m tests.http.payment_server FRAMEWORK STORE FOLDER POINT
 
-The first process that reaches POINT kills itself there. Requests with `"waits": true` wait in the endpoint until the
-folder has the file `go`.
+It listens on a free port, and writes it to the folder's file `port`. The first process that reaches POINT kills itself
+there. Requests with `"waits": true` wait in the endpoint until the folder has the file `go`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import sys
 import time
 from contextlib import suppress
@@ -185,17 +186,22 @@ FRAMEWORKS = {
 }
 
 
-def main(framework: str, port: int, store: str, folder: Path, point: str) -> None:
+def main(framework: str, store: str, folder: Path, point: str) -> None:
     app = FRAMEWORKS[framework](Shop(store, folder, point))
+    listening = socket.create_server(("127.0.0.1", 0), backlog=100)
+    port = listening.getsockname()[1]
+    (folder / "port.new").write_text(str(port), encoding="ascii")
+    (folder / "port.new").rename(folder / "port")
     if framework == "flask":
         from werkzeug.serving import make_server
 
-        make_server("127.0.0.1", port, app, threaded=True).serve_forever()
+        make_server("127.0.0.1", port, app, threaded=True, fd=listening.fileno()).serve_forever()
     else:
         import uvicorn
 
-        uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning", server_header=False, date_header=False)
+        config = uvicorn.Config(app, log_level="warning", server_header=False, date_header=False)
+        uvicorn.Server(config).run(sockets=[listening])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], Path(sys.argv[4]), sys.argv[5])
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4])

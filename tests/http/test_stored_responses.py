@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from onceward import ConfigurationError
 from onceward.http.multipart import MultipartHash, split_boundary
-from onceward.http.semantics import RETRY_STATUSES
+from onceward.http.statuses import RETRY_STATUSES
 from tests.http.conftest import MakeSite
 from tests.sites import Answer, Asked
 

@@ -24,7 +24,7 @@ import pytest
 
 from tests.http.payment_server import FRAMEWORKS, POINTS, ROUTE
 from tests.servers.postgres import Postgres, execute, new_database
-from tests.servers.process import Server, free_port
+from tests.servers.process import Server
 
 ALL = os.environ.get("ONCEWARD_CRASH_MATRIX") == "all"
 CASES = (
@@ -78,28 +78,23 @@ class PaymentApi:
     """The server, which may be killed, and its clients."""
 
     def __init__(self, framework: str, bank: Bank, folder: Path, point: str) -> None:
-        port = free_port()
-        command = [
-            sys.executable,
-            "-m",
-            "tests.http.payment_server",
-            framework,
-            str(port),
-            bank.store,
-            str(folder),
-            point,
-        ]
-        self.server = Server(command, port, folder / "log")
+        command = [sys.executable, "-m", "tests.http.payment_server", framework, bank.store, str(folder), point]
+        self.server = Server(command, 0, folder / "log")
         self.server.patience = PATIENCE
         self.folder = folder
 
+    @property
+    def port(self) -> int:
+        return int((self.folder / "port").read_text(encoding="ascii"))
+
     def start(self) -> None:
         self.server.kill()  # waits for the process that has killed itself
-        self.server.start(_accepts)
+        (self.folder / "port").unlink(missing_ok=True)
+        self.server.start(lambda _: (self.folder / "port").exists())
 
     def ask(self, key: str, cents: int, **more: Any) -> Reply | None:
         """Send a payment. None: the server died."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=PATIENCE)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         headers = {"Idempotency-Key": f'"{key}"', "Content-Type": "application/json", "Host": "bank"}
         try:
             connection.request("POST", ROUTE, json.dumps({"cents": cents, **more}), headers)
@@ -126,19 +121,11 @@ class PaymentApi:
     def send_and_disconnect(self, key: str, cents: int) -> None:
         """Send a payment that waits in the endpoint, and close the connection while it waits."""
         body = json.dumps({"cents": cents, "waits": True})
-        with socket.create_connection(("127.0.0.1", self.server.port), timeout=PATIENCE) as client:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as client:
             head = f'POST {ROUTE} HTTP/1.1\r\nHost: bank\r\nIdempotency-Key: "{key}"\r\nContent-Type: application/json'
             client.sendall(f"{head}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
             _wait_until((self.folder / "entered").exists)
         (self.folder / "go").touch()
-
-
-def _accepts(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return False
-    return True
 
 
 def _wait_until(condition: Callable[[], bool]) -> None:

@@ -186,7 +186,10 @@ async def _claim(attempt: Attempt) -> Outcome[Any] | None:
 async def read_body(
     receive: Receive, length: int | None, limit: int, runtime: Runtime, boundary: bytes = b""
 ) -> tuple[Message | Body | None, bytes]:
-    """Return the body and its hash; None if the client disconnected. A small body stays the message it came in."""
+    """Return the body and its hash; None if the client disconnected. A small body stays the message it came in.
+
+    `boundary` is that of a multipart body, which is hashed by its parts.
+    """
     if length is not None and length > limit:
         raise BodyTooLarge
     message = await receive()

@@ -25,9 +25,7 @@ from .semantics import (
     NO_PRINCIPAL,
     NOT_STORED,
     OVER_QUOTA,
-    REDIRECTS,
     REPLAYED_HEADER,
-    RETRY_STATUSES,
     IdempotentRequest,
     Problem,
     RawResponse,
@@ -40,6 +38,7 @@ from .semantics import (
     problem_response,
     window_header,
 )
+from .statuses import REDIRECTS, RETRY_STATUSES
 
 MAX_BODY: Final = 10_000_000
 MAX_RESPONSE: Final = 1_000_000

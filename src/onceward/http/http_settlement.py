@@ -15,7 +15,7 @@ from onceward.results.extensions import NotStored
 
 from .config import IdempotencyConfig
 from .refusals import RequestFailed, RequestRefused
-from .semantics import is_redirect, says_not_started
+from .statuses import is_redirect, says_not_started
 
 
 class NoResponse(Exception):

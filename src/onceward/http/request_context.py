@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from onceward.engine.attempt import Attempt, current
 from onceward.errors import ConfigurationError, WrongRuntime
@@ -14,6 +13,9 @@ from onceward.runtime.bridge import run
 
 from .config import IdempotencyConfig
 from .semantics import RawResponse
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -42,7 +44,9 @@ class RequestContext:
         """Run a call of the engine from plain code, in whatever thread the framework runs it."""
         if self._loop is None:
             return run(work)
-        if _running_loop() is not None:
+        import asyncio  # imported here: sync programs do not need it
+
+        if _is_on_loop():
             work.close()
             raise WrongRuntime(
                 "a sync call would block the event loop", hint="in an `async def` handler, use current_async_claim()"
@@ -51,6 +55,8 @@ class RequestContext:
 
     async def run_async(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a call of the engine from a coroutine. Under WSGI, the engine blocks, so it gets a thread."""
+        import asyncio
+
         return await (work if self._loop is not None else asyncio.to_thread(run, work))
 
 
@@ -87,8 +93,11 @@ def current_request() -> tuple[Attempt | None, RequestContext | None, Any]:
     )
 
 
-def _running_loop() -> asyncio.AbstractEventLoop | None:
+def _is_on_loop() -> bool:
+    import asyncio
+
     try:
-        return asyncio.get_running_loop()
+        asyncio.get_running_loop()
     except RuntimeError:
-        return None
+        return False
+    return True

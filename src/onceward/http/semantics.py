@@ -143,12 +143,6 @@ def fingerprint_request(
 
 # ── the response ────────────────────────────────────────────────────────────────────────────────────────────────
 
-SERVER_ERROR: Final = 500
-RETRY_STATUSES: Final = frozenset((401, 403, 408, 425, 429, *range(SERVER_ERROR, 600)))
-"""Statuses that free the key by default: the client may retry the same request."""
-
-_REQUEST_TIMEOUT: Final = 408
-REDIRECTS: Final = frozenset((307, 308))
 _NOT_MODIFIED: Final = 304  # states the length of a body that it does not send
 # These belong to one connection (RFC 9110, 7.6.1), or they are credentials of one client.
 NOT_STORED: Final = frozenset(
@@ -177,19 +171,6 @@ NOT_STORED: Final = frozenset(
         b"upgrade",
     )
 )
-
-
-def says_not_started(status: int) -> bool:
-    """Return whether a response that frees the key says that no work was started.
-
-    Then even a key with `after_crash="park"` may be retried.
-    """
-    return status < SERVER_ERROR and status != _REQUEST_TIMEOUT
-
-
-def is_redirect(status: int) -> bool:
-    """Return whether the client must repeat the request, with method and body, at another URL: no work was started."""
-    return status in REDIRECTS
 
 
 class RawResponse(NamedTuple):

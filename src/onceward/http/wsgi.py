@@ -134,7 +134,8 @@ class IdempotencyMiddleware:
 def read_body(environ: Environ, limit: int, boundary: bytes = b"") -> Body | None:
     """Return the body, or None if the client disconnected before it was complete.
 
-    Without a content length there is no body, unless the server marks its end.
+    Without a content length there is no body, unless the server marks its end. A multipart body has a `boundary`, and is
+    hashed by its parts.
     """
     length = environ.get("CONTENT_LENGTH") or ""
     has_length = length.isdecimal() and length.isascii()

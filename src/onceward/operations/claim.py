@@ -70,18 +70,18 @@ class Claim(BaseClaim):
     def complete(self, value: Any = None) -> None:
         """Record the result now. If you don't call it, leaving the block completes the claim with None."""
         settle.refuse_by_hand(self._attempt)
-        self._run(settle.complete(self._attempt, value))
+        self._call_blocking(settle.complete(self._attempt, value))
 
     def complete_in(self, connection: Any, value: Any = None) -> None:
         """Record the result inside your own transaction: effect and record commit together, or not at all."""
         settle.refuse_by_hand(self._attempt)
-        self._run(settle.complete_in(self._attempt, connection, value))
+        self._call_blocking(settle.complete_in(self._attempt, connection, value))
 
     def annotate(self, **note: str) -> None:
         """Write small metadata to the record now. It survives a takeover by another worker."""
-        self._run(settle.annotate(self._attempt, self._checked(note)))
+        self._call_blocking(settle.annotate(self._attempt, self._checked(note)))
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+    def _call_blocking(self, work: Coroutine[Any, Any, None]) -> None:
         attempt = self._attempt
         if attempt.integration is not None:
             attempt.integration.run_blocking(work)
@@ -102,17 +102,17 @@ class AsyncClaim(BaseClaim):
 
     async def complete(self, value: Any = None) -> None:
         """Record the result now. If you don't call it, leaving the block completes the claim with None."""
-        await self._run(settle.complete(self._attempt, value))
+        await self._call_async(settle.complete(self._attempt, value))
 
     async def complete_in(self, connection: Any, value: Any = None) -> None:
         """Record the result inside your own transaction: effect and record commit together, or not at all."""
-        await self._run(settle.complete_in(self._attempt, connection, value))
+        await self._call_async(settle.complete_in(self._attempt, connection, value))
 
     async def annotate(self, **note: str) -> None:
         """Write small metadata to the record now. It survives a takeover by another worker."""
-        await self._run(settle.annotate(self._attempt, self._checked(note)))
+        await self._call_async(settle.annotate(self._attempt, self._checked(note)))
 
-    async def _run(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _call_async(self, work: Coroutine[Any, Any, None]) -> None:
         integration = self._attempt.integration
         await (work if integration is None else integration.run_async(work))
 

@@ -59,7 +59,8 @@ class AsyncSQLiteJoined(SQLiteJoined):
     async def _run(self, work: Callable[[Any], T]) -> T:
         if self._sqlalchemy_connection is None:
             await self._connect()
-        result: T = await self._sqlalchemy_connection.run_sync(_with_cursor, work, self._connection)
+        connection: Any = self._sqlalchemy_connection
+        result: T = await connection.run_sync(_with_cursor, work, self._connection)
         return result
 
 
