@@ -15,6 +15,7 @@ from typing import Any
 
 MODULES = (
     "onceward",
+    "onceward.administration",
     "onceward.django",
     "onceward.django.testing",
     "onceward.errors",

@@ -355,6 +355,14 @@ def parts(small: bool, minutes: float) -> dict[str, Callable[[], Section]]:
         "Transactional endpoints": partial(
             suite, "Transactional endpoints", ENDPOINTS, profile, ONCEWARD_CRASH_MATRIX="" if small else "all"
         ),
+        "Lists of a million records": partial(
+            suite,
+            "Lists of a million records",
+            ("tests/administration",),
+            profile,
+            ONCEWARD_LISTED_RECORDS="60000" if small else "1000000",
+            ONCEWARD_TEST_BACKENDS="postgres valkey firestore",
+        ),
         "A server that is killed": partial(killed_server, small=small),
         "Django": partial(suite, "Django, killed at every stage", DJANGO, profile, ONCEWARD_DJANGO_KILLS="1"),
         "Queues": partial(queues, profile, *(("400", "2") if small else ("20000", "40"))),

@@ -26,6 +26,8 @@ OnLost = Literal["notify", "cancel"]
 OpenTransaction = Literal["join", "refuse", "warn", "ignore"]
 ErrorTypes = type[BaseException] | tuple[type[BaseException], ...]
 RetryDelay = Duration | Callable[[int], Duration]
+FingerprintSource = str | Collection[str] | Callable[..., Any]
+"""`"all"`, `"none"`, a list of arguments and paths, or what `key=` takes."""
 
 SECOND = 1_000_000
 MIN_LEASE = SECOND // 20  # a shorter lease cannot survive a few round trips and a short pause
@@ -84,7 +86,7 @@ class CommonSettings(TypedDict, total=False):
     on_lost: OnLost
     open_transaction: OpenTransaction
     settle_timeout: Duration | None
-    fingerprint: Literal["all", "none"] | Collection[str]
+    fingerprint: FingerprintSource
     store_result: bool
     max_result_bytes: int
     compress_from: int | None
@@ -129,7 +131,7 @@ class Policy(Struct, frozen=True, dict=True, kw_only=True):
     on_lost: OnLost = "notify"
     open_transaction: OpenTransaction = "join"  # then rows and record are committed together, or not at all
     settle_timeout: int | None = None
-    fingerprint: Literal["all", "none"] | tuple[str, ...] = "all"
+    fingerprint: str | tuple[str, ...] | Callable[..., Any] = "all"
     store_result: bool = True
     max_result_bytes: int = 1 << 20
     compress_from: int | None = 4096
@@ -233,15 +235,13 @@ def _after_crash(_name: str, value: Any) -> dict[str, Any]:
 
 
 def _fingerprint(name: str, value: Any) -> dict[str, Any]:
-    if value in ("all", "none"):
+    if callable(value) or (isinstance(value, str) and (value in ("all", "none") or "{" in value)):
         return {name: value}
-    if (
-        isinstance(value, str)
-        or not isinstance(value, Collection)
-        or not all(isinstance(field, str) for field in value)
-    ):
+    is_list = isinstance(value, Collection) and not isinstance(value, str)
+    if not is_list or not all(isinstance(field, str) for field in value):
         raise ConfigurationError(
-            f"{name} cannot be {value!r}", hint='choose "all", "none" or a list of parameter names'
+            f"{name} cannot be {value!r}",
+            hint='choose "all", "none", a list of parameter names, or what key= takes, such as Payload(exclude=[…])',
         )
     return {name: tuple(value)}
 
