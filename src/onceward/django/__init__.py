@@ -1,5 +1,7 @@
 """Onceward in Django: `INSTALLED_APPS += ["onceward.django"]`, then `from onceward.django import once`.
 
+Read `client.py` first, then `store.py`:
+
 - `client.py`: `once` and `aonce`, which follow the settings `ONCEWARD` and `DATABASES`
 - `atomic.py`: `once.atomic()` and `once.within(connection)`
 - `store.py`: the store that follows the database; `sqlite_store.py`, `postgres_store.py`: what it uses in tests
