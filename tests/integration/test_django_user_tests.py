@@ -87,3 +87,9 @@ def test_the_tables_come_from_migrations_that_makemigrations_leaves_alone(on_sql
     assert on_sqlite.sql("SELECT count(*) FROM onceward_records") == [(0,)]
     on_sqlite.manage("migrate", "-v", "0", "onceward", "zero")
     assert on_sqlite.sql("SELECT name FROM sqlite_master WHERE name LIKE 'onceward%'") == []
+
+
+def test_the_example_runs_its_tests(on_sqlite: Project) -> None:
+    on_sqlite.environment["DJANGO_SETTINGS_MODULE"] = "examples.django_shop.settings"
+    printed = on_sqlite.run("-m", "examples.django_shop.manage", "test", "examples.django_shop.orders.tests")
+    assert number_of_tests(printed) > 1
