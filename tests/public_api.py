@@ -16,6 +16,8 @@ from typing import Any
 MODULES = (
     "onceward",
     "onceward.administration",
+    "onceward.django",
+    "onceward.django.testing",
     "onceward.errors",
     "onceward.http.asgi",
     "onceward.http.client_keys",

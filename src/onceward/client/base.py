@@ -114,7 +114,7 @@ class BaseClient(ClientControls):
         bus = logging_bus()
         self.counters = make_counters(store, bus) if self._counts else None
         self.heartbeat = Heartbeat(store, bus)
-        self.engine = DeclaringEngine(store, self._runtime(), self.heartbeat, bus, THIS_PROCESS)
+        self.engine = self._engine_type(store, self._runtime(), self.heartbeat, bus, THIS_PROCESS)
         self.engine.declared = DeclaredOperations()
         # At most one, for `Once.aio`. All clients that `using` returns share it.
         self._async_engines: list[DeclaringEngine] = []
@@ -322,6 +322,7 @@ class BaseClient(ClientControls):
         return operation, functools.partial(job_or_error, fn.job)  # fn.job knows the receiver of a bound method
 
     _is_async = False
+    _engine_type: type[DeclaringEngine] = DeclaringEngine
 
     def __repr__(self) -> str:
         tenant = "" if self._tenant is None else f", tenant={self._tenant!r}"

@@ -42,7 +42,7 @@ async def execute_all(engine: Engine, items: Sequence[Job | Exception]) -> list[
 
 
 def distinct_jobs(engine: Engine, items: Sequence[Job | Exception]) -> dict[bytes, Job]:
-    """Return the first job of each key. Jobs that are not claimed in a batch are left out."""
+    """Return the first job of each key. Jobs that `execute` handles on its own are left out."""
     firsts: dict[bytes, Job] = {}
     for job in items:
         if isinstance(job, Job) and _is_claimed_in_batch(engine, job):

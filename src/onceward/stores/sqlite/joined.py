@@ -22,6 +22,7 @@ from onceward.stores.caller_connection import (
     SessionSavepoint,
     keeps_connection,
 )
+from onceward.stores.django_savepoint import django_savepoint
 
 from . import errors as sqlite_errors
 from . import latest as latest_rows
@@ -136,6 +137,7 @@ class SQLiteJoined:
         self._connection: Any = connection
         self._keeps_connection: Callable[[], bool] = bool if connection is None else keeps_connection(wrapper)
         self._session = SessionSavepoint(wrapper)
+        self._django = django_savepoint(wrapper)
         self.block = block
         self._runtime = runtime
         self._clock = clock
@@ -224,6 +226,9 @@ class SQLiteJoined:
 
     async def begin(self, *, timeout: float) -> None:
         await self._take_write_lock(timeout)  # a savepoint outside of a transaction would commit on RELEASE
+        if self._django is not None:
+            self._django.begin()
+            return
         await self._session.flush()
         savepoint = f"onceward_{next(_savepoint_numbers)}"
         await self._execute(f"SAVEPOINT {savepoint}")
@@ -232,6 +237,8 @@ class SQLiteJoined:
 
     async def keep(self) -> bool:
         """Release the savepoint. If this fails, `undo` still works."""
+        if self._django is not None:
+            return self._django.keep()
         savepoint = self._savepoints[-1]
         if self._in_transaction():
             await self._session.commit()
@@ -240,6 +247,8 @@ class SQLiteJoined:
         return released
 
     async def undo(self) -> bool:
+        if self._django is not None:
+            return self._django.undo()
         savepoint = self._savepoints.pop()
         if self._in_transaction():
             await self._session.rollback()
