@@ -31,7 +31,8 @@ DeletedValue = Literal[Deleted.DELETED]
 class StateEvent(Struct, Generic[T], frozen=True):
     """One event for `apply_many`. `event_id` identifies the event itself, whichever message delivers it.
 
-    Pass `payload` if the value also holds data that differs between deliveries: it is the content without that data.
+    Pass `payload` if the value also holds data that differs between deliveries: it is the content without that data,
+    and is compared instead of the value and the times.
     """
 
     entity: Any

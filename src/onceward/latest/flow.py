@@ -124,7 +124,9 @@ class StateDefinition:
             position = position_of(event.ordering)
             head, message = position.head, position.message_id
             is_deleted = event.value is deleted
-            digest = _sha256(head if is_deleted else head + content).digest()[:_HASH_BYTES]  # same for all consumers
+            if event.payload is None or is_deleted:  # a payload is the whole content, with or without the times
+                content = head if is_deleted else head + content
+            digest = _sha256(content).digest()[:_HASH_BYTES]  # same for all consumers
             order = _concat((head, position.tail, _VERSION, digest))
             if message is None and event_id is None and max_clock_skew is None:
                 deliveries.append(EventDelivery(id, scope, key.text, order, None if is_deleted else value))
@@ -351,6 +353,7 @@ EVENTS: Final = {
     LatestDecision.DUPLICATE_EVENT: "skipped",
     LatestDecision.STALE: "stale",
     LatestDecision.MISMATCH: "mismatch",
+    LatestDecision.EVENT_MISMATCH: "mismatch",
     LatestDecision.PARKED: "parked",
     LatestDecision.SKEW: "failed",
 }
@@ -363,10 +366,9 @@ def _outcome(definition: StateDefinition, one: EventDelivery, value: Any, result
     if decision is LatestDecision.STALE:
         return Stale(key=one.entity, reason="stale_event_ignored", conflict=result.conflict)
     if decision is LatestDecision.DUPLICATE_MESSAGE or decision is LatestDecision.DUPLICATE_EVENT:
-        reason = f"{decision.value}_{'newer' if result.applied else 'noop'}"
-        return Replayed(key=one.entity, value=value, reason=reason, applied=result.applied, conflict=result.conflict)
-    if decision is LatestDecision.MISMATCH:
-        return Mismatch(key=one.entity)
+        return Replayed(key=one.entity, value=value, reason=f"{decision.value}_noop")
+    if decision is LatestDecision.MISMATCH or decision is LatestDecision.EVENT_MISMATCH:
+        return Mismatch(key=one.entity, reason=decision.value)
     if decision is LatestDecision.PARKED:
         return _parked(definition, one)
     skew = VersionSkew(
