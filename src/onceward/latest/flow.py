@@ -124,9 +124,9 @@ class StateDefinition:
             position = position_of(event.ordering)
             head, message = position.head, position.message_id
             is_deleted = event.value is deleted
-            if event.payload is None or is_deleted:  # a payload is the whole content, with or without the times
-                content = head if is_deleted else head + content
-            digest = _sha256(content).digest()[:_HASH_BYTES]  # same for all consumers
+            timed = event.payload is None or is_deleted  # otherwise the payload alone is the content
+            hashed = content if not timed else head if is_deleted else head + content
+            digest = _sha256(hashed).digest()[:_HASH_BYTES]  # same for all consumers
             order = _concat((head, position.tail, _VERSION, digest))
             if message is None and event_id is None and max_clock_skew is None:
                 deliveries.append(EventDelivery(id, scope, key.text, order, None if is_deleted else value))
@@ -143,6 +143,7 @@ class StateDefinition:
                     NO_MARK if event_id is None else _event_mark(id, event_id),
                     message or "",
                     0 if max_clock_skew is None or time is None else time - max_clock_skew,
+                    event_id if type(event_id) is str else "",
                 )
             )
         return deliveries

@@ -58,7 +58,7 @@ class EventDelivery(Struct, frozen=True, gc=False):
     """One delivery of an event. `value` None deletes the entity; before `not_before` (store time, µs) it is parked.
 
     `id` is the entity's id, 32 bytes; `message` and `event` are the marks, up to 40 bytes each; `trace` is the readable
-    message id, stored with the marks.
+    message id, stored with the marks; `event_name` is the readable event id, if it is a text.
     """
 
     id: bytes
@@ -70,6 +70,7 @@ class EventDelivery(Struct, frozen=True, gc=False):
     event: bytes = NO_MARK
     trace: str = ""
     not_before: int = 0
+    event_name: str = ""
 
 
 class Retention(Struct, frozen=True):

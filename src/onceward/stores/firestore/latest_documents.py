@@ -18,7 +18,7 @@ from . import values
 from .calls import FirestoreCalls, FoundDocument, where
 from .documents import Changes
 from .layout import REST, Layout, Path
-from .names import entity_name, hash_name, mark_name
+from .names import entity_name, hash_name, mark_name, plain_mark_name
 from .table import IDS_PER_QUERY, MAX_VALUE_BYTES
 from .values import ArrayValue, Value, plain
 
@@ -38,6 +38,7 @@ class LatestDocuments:
         self.calls = calls
         self.marks_in, self.states_in = calls.address.marks_in, calls.address.states_in
         self._by_entity = calls.address.entity_ids
+        self._plain_marks = calls.address.plain_mark_ids
         self._mark_paths = layout.mark_paths()
         self._paths = layout.state_paths()
         self._show_values = layout.show_values
@@ -59,8 +60,11 @@ class LatestDocuments:
         name = entity_name(one.id, one.scope, one.entity) if self._by_entity else hash_name(one.id)
         return self.states_in, name
 
-    def mark_path(self, mark: bytes) -> DocumentPath:
-        return self.marks_in, mark_name(mark)
+    def mark_path(self, mark: bytes, one: EventDelivery) -> DocumentPath:
+        """Return the document of a mark of this delivery."""
+        if not self._plain_marks:
+            return self.marks_in, mark_name(mark)
+        return self.marks_in, plain_mark_name(mark, one.trace if mark == one.message else one.event_name)
 
     def paths_for(self, deliveries: Iterable[EventDelivery]) -> list[DocumentPath]:
         places: dict[DocumentPath, None] = {}
@@ -68,7 +72,7 @@ class LatestDocuments:
             places[self.state_path(one)] = None
             for mark in (one.message, one.event):
                 if mark:
-                    places[self.mark_path(mark)] = None
+                    places[self.mark_path(mark, one)] = None
         return list(places)
 
     # ── reading ──
@@ -96,6 +100,38 @@ class LatestDocuments:
     def is_newer_version(self, fields: Mapping[str, Any]) -> bool:
         """Return whether a newer version wrote the document."""
         return bool((_at((REST, MIN_READER), fields) or 0) > READER)
+
+    async def find_marks(self, ids: Sequence[bytes], deadline: float) -> tuple[dict[bytes, DedupMark], int]:
+        """Return these marks, also expired ones, and the server's time."""
+        if not self._plain_marks:
+            places = {(self.marks_in, mark_name(id)): id for id in ids}
+            found, now = await self.calls.get(places, deadline)
+            return {places[place]: self.dedup_mark(places[place], one.fields) for place, one in found.items()}, now
+        path, now = self._mark_paths["id"], 0
+        marks: dict[bytes, DedupMark] = {}
+        for start in range(0, len(ids), IDS_PER_QUERY):
+            some = ArrayValue(values=[Value(bytes_value=id) for id in ids[start : start + IDS_PER_QUERY]])
+            condition = where(path, "IN", Value(array_value=some))
+            hits, now = await self.calls.query(self.marks_in, deadline, where=condition)
+            for one in hits:
+                id = _at(path, one.fields)
+                marks[id] = self.dedup_mark(id, one.fields)
+        return marks, now
+
+    def known_content(self, mark: bytes, one: EventDelivery, fields: Mapping[str, Any], now: int) -> bytes | None:
+        """Return the content of a mark that was found for a delivery; None if the mark has expired.
+
+        With plain ids, the document may belong to another entity: then the content differs. Or it was written without
+        Onceward, which means that the message was processed.
+        """
+        content = content_of(one.order)
+        owner = _at(self._mark_paths["id"], fields)
+        if self._plain_marks and owner is None:
+            return content
+        found, end = self.content(fields)
+        if now >= end:
+            return None
+        return found if owner == mark else content[:1] + bytes(len(content) - 1)
 
     def content(self, fields: Mapping[str, Any]) -> tuple[bytes, int]:
         """Return the content hash of a mark, and when it expires."""
