@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 
 from onceward import Outcome
 from onceward.http.push import PushMessage
-from onceward.latest import Ordering
+from onceward.latest import DerivedId, Ordering
 from onceward.latest.api import AsyncLatestState
 from onceward.protocol.ordering import instant
 
@@ -47,11 +47,10 @@ class BaseEvent(Struct, kw_only=True, rename="camel"):
         said = msgspec.to_builtins(self)
         return {**facts, **{name: value for name, value in said.items() if name not in TRANSPORT}}
 
-    def logical_key(self, about: str, kind: str, content: Document) -> str | None:
+    def logical_key(self, about: str, kind: str) -> str | None:
         """Return what stays the same when the event is published again: its own id, or a hash of its identity.
 
-        The hash covers the content: two different reports of the same moment are two events. An event with neither an
-        id nor a time of its own has no identity beyond its message.
+        An event with neither an id nor a time of its own has no identity beyond its message.
         """
         if self.event_id:
             return self.event_id
@@ -63,7 +62,6 @@ class BaseEvent(Struct, kw_only=True, rename="camel"):
             "service": about,
             "producedAt": self.produced_at or self.timestamp or "",
             "region": self.region or "",
-            "content": content,
         }
         canonical = msgspec.json.encode(identity, order="sorted")
         return b32encode(hashlib.sha256(canonical).digest()).decode().rstrip("=")
@@ -101,7 +99,7 @@ class Documents:
         """
         event: BaseEvent = message.payload
         content = event.content(facts)
-        key = event.logical_key(about, kind, content)
+        key = event.logical_key(about, kind)
         updated = event.happened(message.published_at)
         heartbeat = event.last_heartbeat_at or updated
         latest = max((time for time in (updated, heartbeat) if time), key=_instant, default=None)
@@ -121,7 +119,7 @@ class Documents:
             document_id(event.env, about, event.region if self._per_region else None),
             Ordering(latest, event.sequence, message.published_at, message.id),
             document,
-            event_id=None if key is None else document_id(event.env) + SEPARATOR + key,
+            event_id=_event_id(event, key),
             payload=content,
         )
 
@@ -130,6 +128,14 @@ class Documents:
         subscription = message.source.rpartition("/")[2]
         named = self._topics.get(message.source) or self._topics.get(subscription)
         return named or message.attributes.get("topic") or subscription
+
+
+def _event_id(event: BaseEvent, key: str | None) -> str | DerivedId | None:
+    """Return `env__logicalKey`. Two different reports with the same derived key are two events."""
+    if key is None:
+        return None
+    text = document_id(event.env) + SEPARATOR + key
+    return text if event.event_id else DerivedId(text)
 
 
 def _instant(time: str) -> tuple[int, int]:

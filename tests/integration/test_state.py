@@ -26,7 +26,7 @@ from onceward import (
     StoreUnavailable,
 )
 from onceward.errors import ResultError, StoreFull
-from onceward.latest import Ordering, StateEvent, deleted
+from onceward.latest import DerivedId, Ordering, StateEvent, deleted
 from onceward.stores import MemoryStore
 from onceward.testing import FakeClock
 from tests.clients import SyncClient
@@ -411,3 +411,18 @@ def test_a_payload_is_the_whole_content_so_a_time_of_the_transport_makes_no_othe
     again = trucks.apply("a", at(6, message_id="m2"), "ok at 6", event_id="e", payload="ok")
     assert again.reason == "duplicate_event_noop"
     assert trucks.get("a") == "ok at 5"
+
+
+@pytest.mark.finding("N51")
+@pytest.mark.mission("E4")
+def test_other_content_under_a_derived_id_is_another_event_and_each_is_known(trucks: BlockingState) -> None:
+    derived = DerivedId("a at 5")
+    first = trucks.apply("a", at(5, sequence=1, message_id="m1"), "one", event_id=derived)
+    other = trucks.apply("a", at(5, sequence=2, message_id="m2"), "two", event_id=derived)
+    assert [first.reason, other.reason] == ["applied", "applied"]
+    for message, sequence, value in (("m3", 1, "one"), ("m4", 2, "two")):
+        again = trucks.apply("a", at(5, sequence=sequence, message_id=message), value, event_id=derived)
+        assert again.reason == "duplicate_event_noop"
+    assert trucks.get("a") == "two"
+    with pytest.raises(ConfigurationError, match="message_id"):
+        trucks.known("a", event_id=derived)

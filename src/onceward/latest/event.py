@@ -28,6 +28,15 @@ deleted: Final = Deleted.DELETED
 DeletedValue = Literal[Deleted.DELETED]
 
 
+class DerivedId(Struct, frozen=True):
+    """An event id that you computed from a part of the payload, because the producer sends none.
+
+    Other content under the same derived id is another event, not a mismatch.
+    """
+
+    text: str
+
+
 class StateEvent(Struct, Generic[T], frozen=True):
     """One event for `apply_many`. `event_id` identifies the event itself, whichever message delivers it.
 
