@@ -24,8 +24,8 @@ INTRODUCTION: Final = """\
 This page is generated from `docs/acceptance.toml` by `docs/make_acceptance_page.py`; do not edit it.
 
 Onceward began with five documents, and each of the five systems is an example. This page lists what each document asks
-for, by its sections, where it is kept, and which tests show it. {total} requirements: {shown} have a test, and {untried} cannot
-be tried here and say why. [The mission](mission.md) is the shorter list.
+for, by its sections, where it is kept, and which tests show it. Of {total} requirements, {shown} have a test. The other
+{untried} cannot be tried here, and say why. [The mission](mission.md) is the shorter list.
 """
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from docs.make_acceptance_page import PAGE, ROOT, Requirement, documents, page, functions_in
+from docs.make_acceptance_page import PAGE, ROOT, Requirement, documents, functions_in, page
 
 EVERY = [one for document in documents() for one in document.requirements]
 
