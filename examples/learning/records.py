@@ -68,9 +68,8 @@ def parse_statement(
 
     With `lenient`, any text is accepted as the id, and parts may be missing.
     """
-    if lenient:
-        content_digest = check_leniently(content, version)
-    else:
+    lenient_digest = check_leniently(content, version) if lenient else ""
+    if not lenient:
         check(content, version)
     own = str(content.get("id") or id)
     own = own.lower() if UUID_TEXT.fullmatch(own) else own
@@ -80,8 +79,7 @@ def parse_statement(
         kept["authority"] = authority
     milliseconds = None if given is None else microseconds(given) // 1_000
     try:
-        if not lenient:
-            content_digest = digest(content)
+        content_digest = lenient_digest or digest(content)
         return IncomingStatement(own, kept, content_digest, milliseconds, identifier(content["actor"]))
     except RecursionError as error:  # JSON may be nested deeper than Python's recursion limit
         raise Invalid("its extensions are nested too deeply") from error
