@@ -27,7 +27,7 @@ class FirestoreAudit:
         self.url = parts._replace(path=f"/{self._prefix}").geturl()
         self.app = f"fleet-{setting.run}"
         database = dict(pair.split("=", 1) for pair in parts.query.split("&") if pair).get("database")
-        self._client = firestore.Client(project=parts.netloc, database=database)
+        self._client: Any = firestore.Client(project=parts.netloc, database=database)
         store_urls(self.url)  # fails early if the URL is wrong
 
     def create_triggers(self) -> None: ...

@@ -14,8 +14,7 @@ from examples.fleet.app import KEEP
 from onceward import Once
 from onceward.people.similarity import Comparison, Similarity
 from tests.acceptance.numbers import NUMBERS, ROOT, Number, functions_of
-from tests.integration.outreach_environment import opened
-from tests.integration.test_outreach_mails import ANNA, Paused
+from tests.integration.outreach_environment import ANNA, Paused, opened
 
 
 @pytest.mark.finding("N58")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import base64
 import json
 import logging
@@ -101,7 +102,7 @@ def test_a_new_object_is_processed_when_its_notification_is_pushed(
         assert notifications.send("input/renamed.pdf", "m2") == (200, "replayed")
         skipped = [one for one in caplog.records if vars(one).get("event") == "lock_skipped_duplicate"]
         assert [vars(one)["doc_hash"] for one in skipped] == [HASH, HASH], "every duplicate is logged"
-        ignored = {
+        ignored: dict[str, list[tuple[str, dict[str, str]]]] = {
             "other_object_ignored": [("other.pdf", {}), ("input/a.txt", {}), ("input/a.pdf", {"bucket": "another"})],
             "event_ignored": [("input/a.pdf", {"kind": "OBJECT_DELETE"})],
             "object_is_gone": [("input/gone.pdf", {})],
@@ -126,12 +127,10 @@ def test_a_notification_of_a_document_that_is_being_processed_is_sent_again(work
 def test_on_firestore_webhook_events_are_not_in_the_collection_of_documents(tmp_path: Path) -> None:
     shared()
     collection = named(tmp_path)
-    chosen = type(
-        "Chosen", (), {"store": f"firestore://{PROJECT}/{collection}", "deliveries": None, "folder": tmp_path}
-    )
+    chosen = argparse.Namespace(store=f"firestore://{PROJECT}/{collection}", deliveries=None, folder=tmp_path)
     with (
         Once(chosen.store, app="documents") as once,
-        Once(deliveries_url(chosen), app="documents") as deliveries,  # type: ignore[arg-type]  # it has what is read
+        Once(deliveries_url(chosen), app="documents") as deliveries,
         start_worker(tmp_path, once) as worker,
     ):
         hook = Hook(worker)

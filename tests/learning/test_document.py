@@ -7,7 +7,7 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -442,7 +442,7 @@ def test_an_address_in_a_file_matches_its_hash_as_it_is_written(
     learning: Learning, bus: Bus, tmp_path: Path, *, file_first: bool
 ) -> None:
     written = hashlib.sha1(b"mailto:Carl@example.com", usedforsecurity=False).hexdigest()
-    steps = [
+    steps: list[Callable[[], Any]] = [
         lambda: import_csv(learning, tmp_path, "Email,Team\nCarl@Example.com,UVM"),
         lambda: bus.publish(statement("s1", {"mbox_sha1sum": written})),
     ]
