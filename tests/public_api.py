@@ -15,6 +15,7 @@ from typing import Any
 
 MODULES = (
     "onceward",
+    "onceward.administration",
     "onceward.errors",
     "onceward.http.asgi",
     "onceward.http.client_keys",
@@ -47,6 +48,7 @@ MODULES = (
     "onceward.results",
     "onceward.sagas",
     "onceward.schedules",
+    "onceward.sqlalchemy",
     "onceward.stores",
     "onceward.stores.firestore",
     "onceward.stores.memory",

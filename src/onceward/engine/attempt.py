@@ -14,7 +14,7 @@
     LOST         another worker took over
     UNKNOWN      no answer to a claim or a settlement, or one that does not tell
     ABANDONED    interrupted: released if possible, otherwise the lease expires
-    UNPROTECTED  the work runs without a claim, as declared: store down, no key, or test mode
+    UNPROTECTED  the work runs without a claim, as declared: store down, no key, test mode, or the mode of the client
 
 The flow, or `claim.complete` inside the work, moves it. The heartbeat's thread only reports what it sees, in `lost` and
 `overdue`.
@@ -67,7 +67,7 @@ MOVES: Final[dict[AttemptState, frozenset[AttemptState]]] = {
     NEW: frozenset({CLAIMING, REFUSED, ABANDONED, UNPROTECTED}),  # refused: an enclosing call holds the key
     CLAIMING: frozenset({WAITING, REFUSED, OWNED, UNKNOWN, ABANDONED}),
     WAITING: frozenset({CLAIMING, ABANDONED}),
-    REFUSED: frozenset(),
+    REFUSED: frozenset({UNPROTECTED}),  # only in the mode observe, which never skips
     OWNED: frozenset({VERIFYING, RUNNING, SETTLING, ABANDONED}),
     VERIFYING: frozenset({RUNNING, SETTLING, ABANDONED}),
     RUNNING: frozenset({VERIFYING, SETTLING, LOST, ABANDONED}),
@@ -202,7 +202,7 @@ class Attempt(Lease):
         """The work begins. With `on_lost="cancel"`, it is cancelled if the key is lost."""
         if self.state is not UNPROTECTED:
             self.move(RUNNING)
-            if self.job.policy.on_lost == "cancel":
+            if self.job.policy.on_lost == "cancel" and self.engine.rollout.enforces:
                 self.cancel_if_lost()
 
     def cancel_if_lost(self) -> None:
