@@ -47,9 +47,7 @@ def console(*, target: str | None, host: str, port: int, write: bool, title: str
         from onceward.console.app import Console
         from onceward.console.serve import authorize_from, listen, serve
     except ImportError as error:
-        raise CommandError(
-            f"the console needs {error.name} → pip install 'onceward[console]'", Exit.USAGE
-        ) from error
+        raise CommandError(f"the console needs {error.name} → pip install 'onceward[console]'", Exit.USAGE) from error
     authorize = authorize_from(os.environ, host, user_and_host())
     with ExitStack() as stack:
         once: Any = load_client(target) if target else Once(existing_store(store_url()))

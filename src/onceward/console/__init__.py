@@ -1,4 +1,4 @@
-"""The console: see every key and act on it from a browser. `pip install 'onceward[console]'`
+"""The console: see every key and act on it from a browser. It needs the extra `console`.
 
 Start with `app.py`: `Console` is the ASGI application, and every request passes its `_answer`. `access.py` and
 `auth.py` say who may do what. Each page is one file in `pages/`, registered by its `PAGE` (see `page.py`). Pages read

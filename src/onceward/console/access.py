@@ -87,7 +87,9 @@ def parse_level(level: object) -> Level:
         return level
     names = [one.name.lower() for one in Level]
     if not isinstance(level, str) or level not in names:
-        raise ConfigurationError(f"{level!r} is not an access level", hint=did_you_mean(str(level), names, "levels are"))
+        raise ConfigurationError(
+            f"{level!r} is not an access level", hint=did_you_mean(str(level), names, "levels are")
+        )
     return Level[level.upper()]
 
 

@@ -141,7 +141,9 @@ class Console:
             if not csrf.is_same_origin(visit.request):
                 return "The request comes from another site, so nothing was changed."
             if not csrf.has_token(visit.request, visit.form):
-                return "The form is too old, or cookies are blocked. Nothing was changed; reload the page and try again."
+                return (
+                    "The form is too old, or cookies are blocked. Nothing was changed; reload the page and try again."
+                )
         if not visit.access.allows(action.needs):
             return f"This needs the access level {action.needs.name.lower()!r}. Nothing was changed."
         return ""

@@ -30,7 +30,9 @@ def bar_chart(labels: Sequence[str], series: Mapping[str, Sequence[int]], title:
         spoken = ", ".join(f"{values[n]:,} {name}" for name, values in series.items() if values[n])
         parts.append(Markup("<g><title>{}: {}</title>").format(label, spoken or "nothing"))
         parts.append(
-            Markup('<rect class="slot" x="{:.2f}" y="{}" width="{:.2f}" height="{}"/>').format(n * step, TOP, step, room)
+            Markup('<rect class="slot" x="{:.2f}" y="{}" width="{:.2f}" height="{}"/>').format(
+                n * step, TOP, step, room
+            )
         )
         for name, values in series.items():
             size = room * values[n] / highest

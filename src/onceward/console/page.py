@@ -71,7 +71,9 @@ def built_in_pages() -> list[Page]:
 
 
 def in_menu_order(pages: Iterable[Page]) -> list[Page]:
-    return sorted(pages, key=lambda page: (GROUPS.index(page.group) if page.group in GROUPS else len(GROUPS), page.order))
+    return sorted(
+        pages, key=lambda page: (GROUPS.index(page.group) if page.group in GROUPS else len(GROUPS), page.order)
+    )
 
 
 GROUPS = ("Work", "Features", "System")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from . import charts, format, state_machines
+from . import charts, state_machines, text_format
 
 TEMPLATES = Environment(
     loader=PackageLoader("onceward.console"),
@@ -14,14 +14,15 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 TEMPLATES.filters.update(
-    iso=format.iso_time,
-    clock=format.clock_time,
-    ago=format.relative_time,
-    span=format.exact_span,
-    rough_span=format.rough_span,
-    number=format.exact_number,
-    percent=format.percentage,
-    printable=format.printable,
+    iso=text_format.iso_time,
+    clock=text_format.clock_time,
+    ago=text_format.relative_time,
+    span=text_format.exact_span,
+    rough_span=text_format.rough_span,
+    number=text_format.exact_number,
+    percent=text_format.percentage,
+    printable=text_format.printable,
+    prose=text_format.prose,
 )
 TEMPLATES.globals.update(
     bar_chart=charts.bar_chart,

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from .format import iso_time
+from .text_format import iso_time
 
-Kind = Literal["text", "key", "state", "time", "number", "code", "scope", "duration", "flag"]
+Kind = Literal["text", "key", "state", "time", "number", "code", "scope", "duration", "flag", "share", "prose"]
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 

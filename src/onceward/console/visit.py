@@ -37,9 +37,7 @@ def is_sync(people: object) -> bool:
 class Visit:
     """One request. Pages read filters from it, call the store through it and answer with it."""
 
-    def __init__(
-        self, console: Console, request: Request, access: Access, page: Page | None, form: Form
-    ) -> None:
+    def __init__(self, console: Console, request: Request, access: Access, page: Page | None, form: Form) -> None:
         self.console = console
         self.once = console.once
         self.request = request

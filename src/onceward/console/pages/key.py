@@ -110,5 +110,3 @@ def requested_action(visit: Visit) -> Action | str:
         return f"the result is not JSON ({error}); nothing was changed"
     window = visit.form.get("window", "").strip()
     return replace(action, result=result, window=window or action.window)
-
-

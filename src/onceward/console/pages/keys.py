@@ -27,7 +27,9 @@ EMPTY = Empty(
     "Each piece of work that runs under a key leaves one record here. Decorate a function, call it, and reload.",
     '@once(key="charge:{order_id}")\ndef charge(order_id: str) -> Receipt: ...',
 )
-NO_MATCH = Empty("No key matches", "Remove a filter, or check its spelling. A key is found by the beginning of its text.")
+NO_MATCH = Empty(
+    "No key matches", "Remove a filter, or check its spelling. A key is found by the beginning of its text."
+)
 COLUMNS = (
     Column("state", "State", "state"),
     Column("key", "Key", "key", link="href"),
@@ -60,6 +62,7 @@ async def show(visit: Visit) -> Response:
         "keys.html",
         table,
         chosen=chosen,
+        scopes=await visit.call(visit.admin.scopes()),
         states=states,
         searched_back_to=found.searched_back_to if found.cursor else None,
         unreadable=found.unreadable,

@@ -44,7 +44,7 @@ def scopes_table(overview: Overview) -> Table:
         Column("scope", "Scope", "scope"),
         Column("executed", "Executed", "number"),
         Column("replayed", "Replayed", "number"),
-        Column("replay_rate", "Replay rate", "number"),
+        Column("replay_rate", "Replay rate", "share"),
         Column("failed", "Failed", "number"),
         Column("parked", "Parked", "number"),
         Column("mismatch", "Mismatch", "number"),

@@ -13,7 +13,7 @@ LIMIT = 20
 COLUMNS = (
     Column("one", "One", "code"),
     Column("other", "Other", "code"),
-    Column("confidence", "Confidence", "number"),
+    Column("confidence", "Confidence", "share"),
     Column("source", "Source"),
     Column("asked_at", "Asked", "time"),
 )

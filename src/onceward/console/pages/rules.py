@@ -13,7 +13,7 @@ COLUMNS = (
     Column("state", "State", "state"),
     Column("rule", "Rule", "code"),
     Column("broken", "Where it is broken"),
-    Column("todo", "What to do"),
+    Column("todo", "What to do", "prose"),
     Column("source", "Reads", narrow=False),
 )
 EMPTY = Empty("There are no rules", "Rules have limits; `onceward check` alerts when one is broken.")
@@ -27,7 +27,9 @@ async def show(visit: Visit) -> Response:
         {
             "state": "broken" if one.broken else "ok",
             "rule": one.name,
-            "broken": "; ".join(f"{broken.scope}: {broken.said}" if broken.scope else broken.said for broken in one.broken),
+            "broken": "; ".join(
+                f"{broken.scope}: {broken.said}" if broken.scope else broken.said for broken in one.broken
+            ),
             "todo": one.todo,
             "source": "counters" if one.by_counters else "records",
             "runbook": one.broken[0].runbook if one.broken else "",

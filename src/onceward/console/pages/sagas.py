@@ -33,9 +33,7 @@ SIGNS = {"done": "✓", "not done": "✗", "begun": "…", "undoing": "↶", "un
 async def show(visit: Visit) -> Response:
     """List unfinished sagas; with `state=COMPLETED`, the completed ones."""
     chosen = visit.filters("state", "scope", "prefix")
-    found = await visit.call(
-        visit.admin.sagas(filter_of(chosen), cursor=visit.filter("after") or None, limit=LIMIT)
-    )
+    found = await visit.call(visit.admin.sagas(filter_of(chosen), cursor=visit.filter("after") or None, limit=LIMIT))
     rows = [
         {
             "state": one.row.standing,

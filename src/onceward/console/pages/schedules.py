@@ -35,7 +35,9 @@ SLOT_COLUMNS = (
     Column("updated_at", "Updated", "time"),
     Column("error", "Error", narrow=False),
 )
-NO_SLOTS = Empty("No slot has run yet", "Start a runner: onceward schedule MODULE:APP", "onceward schedule shop.jobs:once")
+NO_SLOTS = Empty(
+    "No slot has run yet", "Start a runner: onceward schedule MODULE:APP", "onceward schedule shop.jobs:once"
+)
 
 
 @PAGE.get()

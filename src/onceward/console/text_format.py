@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from markupsafe import Markup
+from markupsafe import escape as escape_html
+
 from onceward.keys.readable import escape
 from onceward.protocol.duration import format_duration
 
@@ -63,6 +66,15 @@ def exact_number(number: object) -> str:
 def percentage(share: float | None) -> str:
     """Return a share as a percentage; a dash if there is none."""
     return "–" if share is None else f"{100 * share:.1f} %"
+
+
+def prose(text: object) -> Markup:
+    """Return sentences with `commands` in backticks as code. The text itself is escaped."""
+    parts = printable(text).split("`")
+    if len(parts) % 2 == 0:  # a lone backtick belongs to the text
+        return escape_html("`".join(parts))
+    shown = (Markup("<code>{}</code>").format(one) if n % 2 else escape_html(one) for n, one in enumerate(parts))
+    return Markup("").join(shown)
 
 
 def printable(text: object) -> str:
