@@ -98,8 +98,9 @@ class Console:
             Route("/sign-out", self._sign_out, methods=["POST"]),
         ]
         for page in self.pages:
-            for action in page.actions:
-                routes.append(Route(action.path, self._endpoint(page, action), methods=[action.method]))
+            routes += [
+                Route(action.path, self._endpoint(page, action), methods=[action.method]) for action in page.actions
+            ]
         return [*routes, Route("/{rest:path}", self._endpoint(None, NOT_FOUND))]
 
     def _endpoint(self, page: Page | None, action: Action) -> Any:

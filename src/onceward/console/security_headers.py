@@ -5,18 +5,17 @@ from __future__ import annotations
 from starlette.datastructures import MutableHeaders
 from starlette.types import Message, Send
 
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self'",
-        "connect-src 'self'",
-        "form-action 'self'",
-        "base-uri 'none'",
-        "frame-ancestors 'none'",
-    )
-)
+SOURCES = {
+    "default-src": "'none'",
+    "script-src": "'self'",
+    "style-src": "'self'",
+    "img-src": "'self'",
+    "connect-src": "'self'",
+    "form-action": "'self'",
+    "base-uri": "'none'",
+    "frame-ancestors": "'none'",
+}
+POLICY = "; ".join(f"{name} {source}" for name, source in SOURCES.items())
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",

@@ -61,7 +61,7 @@ def attempt_machine(state: str) -> Markup:
     """Draw the states of an attempt."""
     moves = [(start.value, end.value) for start, ends in MOVES.items() for end in sorted(ends)]
     shown = [move for move in moves if move not in HIDDEN_MOVES and set(move) <= set(ATTEMPT_PLACES)]
-    return _draw("States of the attempt", ATTEMPT_PLACES, shown, state, (430, 260))
+    return _draw("States of the attempt", ATTEMPT_PLACES, shown, state.lower(), (430, 260))
 
 
 def _draw(

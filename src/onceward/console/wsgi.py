@@ -21,4 +21,5 @@ def wsgi_app(console: Console) -> Any:
         raise ConfigurationError(
             "a console in a WSGI application needs a Once, not an AsyncOnce", hint="Console(Once(store), …)"
         )
-    return ASGIMiddleware(console)
+    application: Any = console  # a2wsgi describes ASGI with types of its own
+    return ASGIMiddleware(application)

@@ -17,6 +17,7 @@ from onceward.console.visit import Visit
 PAGE = Page("bulk", "Change many records")
 STEP = 100  # records per request: the page shows progress between the requests
 SHOWN = 50
+MAX_DIGITS = 7
 
 
 def refused(visit: Visit, action: Action) -> Response | None:
@@ -33,9 +34,10 @@ async def preview(visit: Visit) -> Response:
     action = ACTIONS.get(visit.form.get("action", ""))
     if action is None:
         return visit.back("keys", problem="there is no such action")
-    found = refused(visit, action) or await visit.call(_make_preview(visit, action))
-    if isinstance(found, Response):
-        return found
+    refusal = refused(visit, action)
+    if refusal is not None:
+        return refusal
+    found = await visit.call(_make_preview(visit, action))
     return visit.render(
         "bulk_preview.html",
         preview=found,
@@ -92,4 +94,4 @@ async def apply(visit: Visit) -> Response:
 
 def _count(visit: Visit, name: str) -> int:
     given = visit.form.get(name, "")
-    return int(given) if given.isdecimal() and len(given) < 8 else 0
+    return int(given) if given.isdecimal() and len(given) <= MAX_DIGITS else 0

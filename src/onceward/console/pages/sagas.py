@@ -13,7 +13,7 @@ PAGE = Page("sagas", "Sagas", "Features", order=10)
 LIMIT = 50
 EMPTY = Empty(
     "No saga is unfinished",
-    "A saga runs several steps, and undoes those that were done if a later one fails. Unfinished sagas are listed here.",
+    "A saga runs several steps, and undoes those that were done if a later one fails. Unfinished ones are listed here.",
     'checkout = once.saga("checkout", steps=[reserve, charge, ship])',
 )
 COLUMNS = (
