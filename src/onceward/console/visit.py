@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Coroutine, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -86,6 +87,10 @@ class Visit:
         """Run a flow that uses only the database of people: in a thread for `People`."""
         people = self.console.admin.people
         return await run_in_threadpool(run, flow) if is_sync(people) else await flow
+
+    async def store_time(self) -> datetime:
+        """Return the time of the store's clock."""
+        return (await self.call(self.admin.keys(limit=1))).now
 
     def may(self, level: str) -> bool:
         return self.access.allows(Level[level.upper()])

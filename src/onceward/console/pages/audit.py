@@ -44,7 +44,7 @@ async def show(visit: Visit) -> Response:
         }
         for one in entries
     ]
-    now = (await visit.call(visit.admin.keys(limit=1))).now
+    now = await visit.store_time()
     tabs = [("", "All"), ("24h", "Last day"), ("7d", "Last week")]
     table = Table("audit", COLUMNS, rows, EMPTY, now=now)
     return visit.table("tabbed_list.html", table, tabs=tabs, current=within or "", tab="within", intro="")

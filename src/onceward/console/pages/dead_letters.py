@@ -21,6 +21,6 @@ EMPTY = Empty(
 async def show(visit: Visit) -> Response:
     """List parked messages, and count those that were moved to dead letter queues."""
     found = await visit.call(visit.admin.dead_letters(cursor=visit.filter("after") or None))
-    now = (await visit.call(visit.admin.keys(limit=1))).now
+    now = await visit.store_time()
     table = Table("dead_letters", COLUMNS, key_rows(visit, found.parked), EMPTY, next=found.cursor, now=now)
     return visit.table("dead_letters.html", table, moved=found.moved, intro="")

@@ -44,14 +44,9 @@ NO_SLOTS = Empty(
 async def show(visit: Visit) -> Response:
     """List all schedules."""
     found = await visit.call(visit.admin.schedules())
-    now = await store_time(visit)
+    now = await visit.store_time()
     table = Table("schedules", COLUMNS, [schedule_row(visit, one) for one in found], EMPTY, now=now)
     return visit.table("list.html", table, intro="Each slot runs once, on any number of machines.")
-
-
-async def store_time(visit: Visit) -> Any:
-    """Return the store's time: a listing of one record tells it."""
-    return (await visit.call(visit.admin.keys(limit=1))).now
 
 
 def schedule_row(visit: Visit, one: ScheduleRow) -> dict[str, Any]:
@@ -78,7 +73,7 @@ async def show_one(visit: Visit) -> Response:
     detail = await visit.call(visit.admin.schedule(visit.path["name"]))
     if detail is None:
         return visit.render("not_found.html", 404, reason="No such schedule is declared by the client of this console.")
-    now = await store_time(visit)
+    now = await visit.store_time()
     rows = [
         {
             "slot": slot,

@@ -45,6 +45,6 @@ async def show(visit: Visit) -> Response:
             }
             for one in found.rows
         ]
-    now = (await visit.call(visit.admin.keys(limit=1))).now
+    now = await visit.store_time()
     table = Table("entities", COLUMNS, rows, EMPTY, next=cursor, now=now)
     return visit.table("states.html", table, scopes=scopes, scope=scope, shows=shows, intro="")
