@@ -37,10 +37,10 @@ def record_policy(record: Record) -> list[str]:
 def declared_policy(declared: StoredDeclaration) -> list[str]:
     """Return how the operation was declared by the last deployment."""
     attempts = f"at most {declared.max_attempts} attempts" if declared.max_attempts else "no limit of attempts"
+    times = f"window {declared.window}, lease {declared.lease}"
     return [
         f"Declared key: {declared.key}; fingerprint: {declared.fingerprint}.",
-        f"Declared: window {declared.window}, lease {declared.lease}, after a crash {declared.after_crash}, "
-        f"{attempts}.",
+        f"Declared: {times}, {attempts}; after a crash: {declared.after_crash}.",
     ]
 
 

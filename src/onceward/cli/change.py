@@ -45,6 +45,12 @@ from .program import (
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+def check_reason(action: Action, why: str) -> Action:
+    """Return the action. Raise if its reason is too long for the audit trail."""
+    signature(action.verb, user_and_host(), why)
+    return action
+
+
 def check_allowed(action: Action, record: Record, now: int) -> None:
     """Raise an error if the record does not allow the action."""
     try:
@@ -92,7 +98,7 @@ def release(*, key: str, force: bool, why: str, yes: bool) -> None:
       onceward release charge:42
       onceward release charge:42 --force --why "the host is gone"
     """
-    action = Action(verb="release", force=force)
+    action = check_reason(Action(verb="release", force=force), why)
     with opened_store(store_url()) as store:
         record, now = find_one(store, key, scope())
         check_allowed(action, record, now)
@@ -120,7 +126,7 @@ def retry(*, key: str, why: str, yes: bool) -> None:
     Example:
       onceward retry charge:42 --why "the card was unblocked"
     """
-    action = Action(verb="retry")
+    action = check_reason(Action(verb="retry"), why)
     with opened_store(store_url()) as store:
         record, now = find_one(store, key, scope())
         check_allowed(action, record, now)
@@ -186,6 +192,7 @@ def resolve(
         result=_parse_result(result),
         window=current_settings()["window"].value,
     )
+    check_reason(action, why)
     with opened_store(store_url()) as store:
         record, now = find_one(store, key, scope())
         check_allowed(action, record, now)
@@ -226,7 +233,7 @@ def forget(*, keys: tuple[str, ...], force: bool, why: str, yes: bool) -> None:
     Example:
       onceward forget charge:42 charge:43 --why "test orders"
     """
-    action = Action(verb="forget", force=force)
+    action = check_reason(Action(verb="forget", force=force), why)
     with opened_store(store_url()) as store:
         found = {record.id: (record, now) for record, now in (find_one(store, key, scope()) for key in keys)}
         for record, now in found.values():
