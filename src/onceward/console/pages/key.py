@@ -56,9 +56,9 @@ async def show(visit: Visit) -> Response:
     )
 
 
-def as_json(value: Any) -> str:
+def as_json(value: Any, *, ascii_only: bool = False) -> str:
     """Return a stored value as indented JSON. Large integers keep all digits."""
-    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    return json.dumps(value, indent=2, ensure_ascii=ascii_only, default=str)
 
 
 @PAGE.post("/{id}/act")
