@@ -6,11 +6,11 @@ import socket
 from collections.abc import Callable, Mapping
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from onceward.errors import ConfigurationError
 
 from .access import Access, Authorize
-from .app import Console
 from .auth import BasicAuth, LoopbackOnly, TokenAuth, is_loopback
 
 TOKEN_VARIABLE = "ONCEWARD_CONSOLE_TOKEN"  # noqa: S105 (the name of a variable)
@@ -48,7 +48,7 @@ def listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def serve(console: Console, listening: socket.socket, on_start: Callable[[str], None]) -> None:
+def serve(console: ASGIApp, listening: socket.socket, on_start: Callable[[str], None]) -> None:
     """Serve until stopped by SIGINT or SIGTERM. `on_start` gets the address once requests are answered."""
     host, port = listening.getsockname()[:2]
     address = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"

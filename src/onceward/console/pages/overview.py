@@ -6,10 +6,13 @@ from starlette.responses import Response
 
 from onceward.administration.model import Overview
 from onceward.console.page import Page
+from onceward.console.pages.keys import COLUMNS, key_rows
+from onceward.console.pages.keys import EMPTY as NO_KEYS
 from onceward.console.table import Column, Empty, Table
 from onceward.console.visit import Visit
 
 PAGE = Page("overview", "Overview", "Work", order=0)
+LATEST = 10
 SERIES = ("executed", "replayed", "running", "failed", "parked", "mismatch", "unknown", "applied", "stale")
 EMPTY = Empty(
     "No outcomes are counted yet",
@@ -23,7 +26,14 @@ EMPTY = Empty(
 async def show(visit: Visit) -> Response:
     """Show the figures. `format=json` returns them by scope."""
     overview = await visit.call(visit.admin.overview())
-    return visit.table("overview.html", scopes_table(overview), overview=overview, chart=chart(overview))
+    latest = None if overview.counters else await visit.call(visit.admin.keys(limit=LATEST))
+    return visit.table(
+        "overview.html",
+        scopes_table(overview),
+        overview=overview,
+        chart=chart(overview),
+        latest=latest and Table("keys", COLUMNS, key_rows(visit, latest.rows), NO_KEYS, now=latest.now),
+    )
 
 
 def scopes_table(overview: Overview) -> Table:
