@@ -46,7 +46,9 @@ def bar_chart(labels: Sequence[str], series: Mapping[str, Sequence[int]], title:
             below += size
         parts.append(Markup("</g>"))
     parts.append(Markup("</svg>"))
-    axis = Markup("").join(Markup("<span>{}</span>").format(label) for label in labels[::every])
+    axis = Markup("").join(
+        Markup("<span>{}</span>").format(label if n % every == 0 else "") for n, label in enumerate(labels)
+    )
     scale = Markup('<span class="scale">{:,}</span>').format(highest if any(totals) else 0)
     return Markup('<div class="chart-box">{}{}<div class="chart-axis">{}</div></div>').format(
         scale, Markup("").join(parts), axis
