@@ -15,6 +15,9 @@ from typing import Any
 
 MODULES = (
     "onceward",
+    "onceward.console",
+    "onceward.console.django",
+    "onceward.console.wsgi",
     "onceward.errors",
     "onceward.http.asgi",
     "onceward.http.client_keys",

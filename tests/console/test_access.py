@@ -13,7 +13,7 @@ from onceward.console import Access, BasicAuth, Console, TokenAuth
 from onceward.console.access import Granted
 from onceward.console.page import built_in_pages
 from onceward.console.serve import authorize_from
-from onceward.errors import ConfigurationError
+from onceward.errors import ConfigurationError, LeaseLost
 from tests.console.shop import filled_shop
 from tests.console.visitor import Visitor, console_of
 
@@ -170,11 +170,19 @@ def test_each_level_may_do_what_it_says(once: Once, level: str) -> None:
 
 
 def test_force_needs_the_highest_level(once: Once) -> None:
-    with once.claim("export:1", name="export") as claim:
+    with pytest.raises(LeaseLost), once.claim("export:1", name="export") as claim:
         visitor = Visitor(console_of(once, authorize=lambda _request: "act"))
         row = visitor.json("/keys?format=json&prefix=export:1")["keys"][0]
         form = {**form_of(row, "release"), "state": "PENDING", "force": "1"}
         assert visitor.post(f"/keys/{row['id']}/act", form).status_code == 403
+        assert "force it" not in visitor.get(f"/keys/{row['id']}").text
+        assert once.audit() == []
+        admin = Visitor(console_of(once))
+        assert "Its owner is alive: force it" in admin.get(f"/keys/{row['id']}").text
+        admin.post(f"/keys/{row['id']}/act", {**form, "force": ""})
+        assert "its lease has not expired" in admin.get(f"/keys/{row['id']}").text
+        admin.post(f"/keys/{row['id']}/act", form)
+        assert [(entry.verb, entry.detail) for entry in once.audit()] == [("release", "forced")]
         claim.complete(None)
 
 

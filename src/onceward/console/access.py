@@ -16,7 +16,13 @@ from onceward.protocol.suggest import did_you_mean
 
 
 class Level(IntEnum):
-    """What a visitor may do. Each level includes the ones before it."""
+    """What a visitor may do. Each level includes the ones before it.
+
+    - `NONE`: nothing.
+    - `READ`: see records; results and inputs on request.
+    - `ACT`: also resolve, retry and release records, and run or pause schedules.
+    - `ADMIN`: also forget records, and force actions on records whose owner is alive.
+    """
 
     NONE = 0
     READ = 1
@@ -25,13 +31,6 @@ class Level(IntEnum):
 
 
 LevelName = Literal["none", "read", "act", "admin"]
-
-WHAT_LEVELS_ALLOW = {
-    Level.NONE: "nothing",
-    Level.READ: "see records, and results on request",
-    Level.ACT: "also resolve, retry and release records, and run or pause schedules",
-    Level.ADMIN: "also forget records, and release records whose owner is alive",
-}
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ TEMPLATES.filters.update(
     printable=text_format.printable,
     prose=text_format.prose,
 )
+TEMPLATES.tests["ends_with"] = str.endswith
 TEMPLATES.globals.update(
     bar_chart=charts.bar_chart,
     sparkline=charts.sparkline,
