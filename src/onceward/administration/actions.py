@@ -37,6 +37,9 @@ Verb = Literal["release", "retry", "resolve", "forget"]
 FindingName = Literal["applied", "not_applied", "abandon"]
 
 DEFAULT_WINDOW: Final = "24h"
+ALIVE: Final = "its owner is alive: its lease has not expired → wait, or force it"
+CHANGED: Final = "it was changed in the meantime → inspect it again"
+NEWER: Final = "it was written by a newer Onceward → upgrade"
 
 
 class Action(Struct, frozen=True, kw_only=True):
@@ -156,7 +159,7 @@ def _release(action: Action, record: Record, now: int) -> Resolve:
     if row not in (Row.PENDING_LIVE, Row.PENDING_LAPSED):
         raise ActionRefused(f"there is nothing to release: it is {state_text(record, now)}, not PENDING")
     if row is Row.PENDING_LIVE and not action.force:
-        raise ActionRefused("its lease has not expired → wait, or force it")
+        raise ActionRefused(ALIVE)
     return Resolve(
         record.id,
         record.token,
@@ -224,7 +227,7 @@ def _forget(action: Action, record: Record, now: int) -> Forget:
         raise ActionRefused("the key is already free")
     if not action.force:
         if row_of(record, now) is Row.PENDING_LIVE:
-            raise ActionRefused("its lease has not expired → wait, or force it")
+            raise ActionRefused(ALIVE)
         refuse_to_forget(record, record.key)
     return Forget(record.id, action.force)
 

@@ -25,7 +25,7 @@ from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import ExpectedRecord, Resolve, Verdict
 from onceward.sagas.admin import requeue
 
-from .actions import Action, ActionRefused, Forget, allows, checked, is_offered, plan
+from .actions import ALIVE, CHANGED, NEWER, Action, ActionRefused, Forget, allows, checked, is_offered, plan
 from .visible import ALL, Visible
 
 MAX_TARGETS: Final = 1000
@@ -151,7 +151,6 @@ async def apply(
     return Applied(done, refused)
 
 
-CHANGED: Final = "it was changed in the meantime → inspect it again"
 NOT_VISIBLE: Final = "it is outside the scopes and tenants that you may change"
 
 
@@ -204,7 +203,7 @@ def verdict_text(verdict: Verdict) -> str:
     if verdict is Verdict.OK:
         return ""
     if verdict is Verdict.REFUSED:
-        return "its owner is alive → wait, or force it"
+        return ALIVE
     if verdict is Verdict.SKEW:
-        return "it was written by a newer Onceward → upgrade"
+        return NEWER
     return CHANGED

@@ -13,14 +13,13 @@ from typing import Any, TypeVar
 import click
 
 from onceward.administration import bulk
-from onceward.administration.actions import Action, ActionRefused, plan
+from onceward.administration.actions import ALIVE, CHANGED, NEWER, Action, ActionRefused, plan
 from onceward.client.audit_identity import user_and_host
 from onceward.protocol import transitions
 from onceward.protocol.audit import signature
 from onceward.protocol.note import SAGA
 from onceward.protocol.ports import Filter, Store
 from onceward.protocol.record import Record
-from onceward.protocol.transitions import Row, row_of
 from onceward.runtime.bridge import run
 
 from . import display
@@ -56,9 +55,12 @@ def check_allowed(action: Action, record: Record, now: int) -> None:
     try:
         plan(action, record, now)
     except ActionRefused as refusal:
-        shown = record_line(record, now) if row_of(record, now) is Row.PENDING_LIVE else ""
-        reason = refusal.reason.replace("force it", "use --force").replace(" →", f": {shown} →" if shown else " →")
-        raise CommandError(reason, Exit.USAGE if refusal.usage else Exit.REFUSED) from refusal
+        code = Exit.USAGE if refusal.usage else Exit.REFUSED
+        reason = refusal.reason
+        if reason == ALIVE:
+            line = record_line(record, now)
+            reason = f"its lease has not expired, its owner is alive: {line} → wait, or use --force"
+        raise CommandError(reason, code) from refusal
 
 
 def change(store: Store, action: Action, records: Sequence[Record], why: str) -> list[Record]:
@@ -70,12 +72,17 @@ def change(store: Store, action: Action, records: Sequence[Record], why: str) ->
     if applied.refused and changed:
         print_done(DONE[action.verb], changed)
     for one in applied.refused:
-        reason = one.reason.replace("force it", "use --force")
-        code = Exit.BROKEN if "newer Onceward" in reason else Exit.REFUSED
-        raise CommandError(f"{one.target.key}: {reason}; nothing was changed", code)
+        key = one.target.key
+        text = REFUSALS[one.reason].format(key=key) if one.reason in REFUSALS else f"{key}: {one.reason}"
+        raise CommandError(text, Exit.BROKEN if one.reason == NEWER else Exit.REFUSED)
     return changed
 
 
+REFUSALS = {
+    ALIVE: "the owner of {key} is alive; nothing was changed → wait, or use --force",
+    NEWER: "{key} was written by a newer Onceward; nothing was changed → upgrade",
+    CHANGED: "{key} was changed in the meantime; nothing was changed now → inspect it again",
+}
 DONE = {"forget": "forgotten", "release": "released", "retry": "claimable"}
 
 

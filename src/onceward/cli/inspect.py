@@ -8,6 +8,7 @@ import click
 
 from onceward.administration import json_values as values
 from onceward.administration.audit_text import sentence as audit_sentence
+from onceward.administration.console_url import console_url
 from onceward.administration.explain import sentences
 from onceward.administration.record_view import record_as_json, state_text
 from onceward.administration.sagas import saga_sentences
@@ -189,6 +190,8 @@ def _fact_text(fact: Any) -> str:
 def explain(key: str) -> None:
     """Explain in plain sentences what happened to a key, by whom, when, and what a delivery does now.
 
+    If ONCEWARD_CONSOLE_URL is set, the last line is the address of the key in the console.
+
     \b
     Examples:
       onceward explain charge:42
@@ -202,12 +205,14 @@ def explain(key: str) -> None:
         *saga_sentences(record),
         *(audit_sentence(entry, now) for entry in trail),
     ]
+    url = console_url(record.id)
     if wants_json():
-        display.print_json({**record_as_json(record, now), "now": display.iso(now), "explanation": explanation})
+        document = {**record_as_json(record, now), "now": display.iso(now), "explanation": explanation}
+        display.print_json(document if url is None else {**document, "console": url})
         return
     click.secho(display.cut(f"{record.key}  {state_text(record, now)}  in {record.scope}", 300), bold=True,
                 color=display.color_mode())  # fmt: skip
-    for sentence in explanation:
+    for sentence in [*explanation, *([] if url is None else [f"Console: {url}"])]:
         click.echo(display.cut(sentence, 1000))
 
 

@@ -47,6 +47,7 @@ Examples:
   onceward sagas                                         list sagas and the progress of their steps
   onceward stats -o json | jq                            tables for people, JSON for programs
   onceward stats --since 24h                             executed, replayed and refused work, with a chart
+  onceward mcp                                           let an assistant read the store (Model Context Protocol)
   onceward doctor                                        for cron: exit code 1 if something needs attention
   onceward check --alert "mail -s Onceward ops@shop"     the same by rates and thresholds; each alert once
 
@@ -229,6 +230,7 @@ def load_commands() -> None:
         erase,
         import_file,
         inspect,
+        mcp,
         migrate,
         operations,
         people,

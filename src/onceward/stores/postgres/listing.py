@@ -107,7 +107,7 @@ async def count_unfinished(context: CallContext, limit: int) -> dict[RecordState
     """Count the records of each unfinished state, up to the limit, in one query."""
     table = f"{context.table.statements.prefix}onceward_records"
     counts = ", ".join(
-        f"(SELECT count(*) FROM (SELECT 1 FROM {table} WHERE state = '{state.value}' LIMIT $1::bigint) AS some)"  # noqa: S608 (our own texts)
+        f"(SELECT count(*) FROM (SELECT 1 FROM {table} WHERE state = '{state.value}' LIMIT $1::bigint) AS counted)"  # noqa: S608 (our own texts)
         for state in UNFINISHED
     )
     [numbers] = await context.connection.query(f"SELECT {counts}", context.deadline, limit)
