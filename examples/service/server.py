@@ -14,7 +14,7 @@ import signal
 import sys
 from collections.abc import Callable
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, cast
 
 from onceward import AsyncOnce, Once
 
@@ -116,5 +116,5 @@ def as_asgi(app: Callable[..., Any], threads: int = 32) -> App:
     """Return a WSGI application as an ASGI one. Each request runs in a thread."""
     from a2wsgi import WSGIMiddleware
 
-    wrapped: App = WSGIMiddleware(app, workers=threads)
-    return wrapped
+    wrapped: Any = WSGIMiddleware(app, workers=threads)
+    return cast("App", wrapped)

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 import httpx
 import msgspec
@@ -99,10 +99,12 @@ def consume(chosen: argparse.Namespace) -> int:
 @contextmanager
 def bureau_at(url: str) -> Iterator[str]:
     """Return the URL of the bureau. Without one, start the stand-in, for a trial on this machine."""
-    with nullcontext() if url else bureau() as stand_in:
-        if stand_in is not None:
-            print(f"no --bureau: a stand-in bills the credit checks, its ledger is {stand_in.url}/ledger", flush=True)
-        yield url or stand_in.url
+    if url:
+        yield url
+        return
+    with bureau() as stand_in:
+        print(f"no --bureau: a stand-in bills the credit checks, its ledger is {stand_in.url}/ledger", flush=True)
+        yield stand_in.url
 
 
 def brokers(text: str) -> dict[str, str]:

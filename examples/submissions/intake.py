@@ -21,7 +21,7 @@ BROKERS = {"north": "north"}
 """The token of the only broker in the demo. `serve` reads tokens from $BROKERS."""
 
 
-METRICS = {"processed": "submission.processed", "processed_operation": "submission"}
+METRICS: dict[str, Any] = {"processed": "submission.processed", "processed_operation": "submission"}
 """`submission_processed_total{replay="true"}` counts submissions, and not also the requests that carry them."""
 
 
