@@ -118,7 +118,7 @@ def test_a_bearer_token_serves_programs(once: Once) -> None:
 
 
 def test_basic_auth_gives_each_user_an_own_level(once: Once) -> None:
-    users = {"ann": "anns password", "bob": ("bobs password", Access("read"))}
+    users: dict[str, str | tuple[str, Access]] = {"ann": "anns password", "bob": ("bobs password", Access("read"))}
     console = console_of(once, authorize=BasicAuth(users))
 
     def visitor(name: str, password: str) -> Visitor:

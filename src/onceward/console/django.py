@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from asgiref.sync import async_to_sync
 from django.http import HttpRequest, HttpResponse
+from django.http.request import HttpHeaders
 from django.urls import re_path
 from django.views.decorators.csrf import csrf_exempt
 from starlette.requests import Request
@@ -48,6 +50,7 @@ def answer(console: Console, request: HttpRequest, path: str) -> HttpResponse:
     """Answer one request of Django."""
     full = request.path
     root = full[: len(full) - len(path)].rstrip("/") if path else full.rstrip("/")
+    headers: Mapping[str, str] = HttpHeaders(request.META)
     scope = {
         "type": "http",
         "asgi": {"version": "3.0"},
@@ -58,7 +61,7 @@ def answer(console: Console, request: HttpRequest, path: str) -> HttpResponse:
         "raw_path": full.encode(),
         "root_path": root,
         "query_string": request.META.get("QUERY_STRING", "").encode("latin-1"),
-        "headers": [(name.lower().encode("latin-1"), text.encode("latin-1")) for name, text in request.headers.items()],
+        "headers": [(name.lower().encode("latin-1"), text.encode("latin-1")) for name, text in headers.items()],
         "client": (request.META.get("REMOTE_ADDR", ""), 0),
         "server": (request.get_host().partition(":")[0], int(request.get_port())),
         REQUEST: request,

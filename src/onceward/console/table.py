@@ -54,7 +54,8 @@ class Table:
 
     def as_json(self) -> str:
         rows = [{name: self._plain(value) for name, value in row.items() if name != "href"} for row in self.rows]
-        return json.dumps({self.name: rows, "next": self.next, **self.extra}, ensure_ascii=True, default=str, indent=1)
+        document = {self.name: rows, "next": self.next, **self.extra}
+        return json.dumps(document, default=str, indent=1) + "\n"
 
     def as_csv(self) -> str:
         """Return the rows as CSV. A text that a spreadsheet would run as a formula gets a leading apostrophe."""

@@ -14,7 +14,7 @@ LIMIT = 50
 EMPTY = Empty(
     "No saga is unfinished",
     "A saga runs several steps, and undoes those that were done if a later one fails. Unfinished ones are listed here.",
-    'checkout = once.saga("checkout", steps=[reserve, charge, ship])',
+    'booking = once.saga("booking", Step("reserve", reserve, undo=free), Step("charge", charge, kind="pivot"))',
 )
 COLUMNS = (
     Column("state", "State", "state"),
@@ -40,7 +40,7 @@ async def show(visit: Visit) -> Response:
             "key": one.row.key,
             "scope": one.row.scope,
             "direction": "undone" if one.undone else one.direction,
-            "steps": "  ".join(f"{SIGNS.get(step.progress, '·')} {step.name}" for step in one.steps),
+            "steps": " → ".join(f"{SIGNS.get(step.progress, '·')} {step.name}" for step in one.steps),
             "blocked_by": one.blocked_by,
             "error": f"{one.error_type}: {one.error}" if one.error_type else "",
             "updated_at": one.row.updated_at,

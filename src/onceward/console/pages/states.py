@@ -21,7 +21,7 @@ COLUMNS = (
 EMPTY = Empty(
     "No latest states in this scope",
     "A latest state keeps the newest event of each entity, and ignores older ones that arrive late.",
-    'health = once.state("health", order_by="sequence")\nhealth.apply(event)',
+    'trucks = once.state("trucks")\ntrucks.apply("truck 7", Ordering(event_time), {"at": "Potsdam"})',
 )
 
 
