@@ -277,7 +277,9 @@ def test_hostile_texts_are_only_text_everywhere(tmp_path: Path) -> None:
             assert "alert" not in "".join(re.findall(r"<script[^>]*>(.*?)</script>", answer.text)), path
             assert "\u202e" not in answer.text or "%80%AE" in path, "only the visitor's own input is kept as it is"
             assert "49" not in html.unescape(answer.text.partition("hostile:")[2][:40]), path
+        once.run("=1+1", int)
         table = list(csv.reader(io.StringIO(visitor.get("/keys?format=csv&limit=500").text)))
+        assert "'=1+1" in [cell for row in table for cell in row], "a spreadsheet shows it as text"
         assert not [cell for row in table[1:] for cell in row if cell.startswith(("=", "+", "@", "-"))]
         row = next(row for row in rows if row["key"].startswith("failing:<script"))
         visitor.post(f"/keys/{row['id']}/act", form_of(row, "resolve-abandon", why=HOSTILE[1]))
