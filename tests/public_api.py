@@ -15,6 +15,7 @@ from typing import Any
 
 MODULES = (
     "onceward",
+    "onceward.administration",
     "onceward.console",
     "onceward.console.django",
     "onceward.console.wsgi",

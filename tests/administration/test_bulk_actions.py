@@ -6,7 +6,8 @@ import pytest
 
 from onceward import ConfigurationError, RecordState
 from onceward.administration import Action, ListingFilter, Visible
-from onceward.administration.bulk import CHANGED, decode_preview
+from onceward.administration.actions import CHANGED
+from onceward.administration.bulk import decode_preview
 from tests.administration.shop import admin_of, fail, fill, park
 from tests.clients import SyncClient
 

@@ -14,7 +14,11 @@ from onceward.engine.error_text import raised_in
 from tests.administration.shop import admin_of, fail, park
 from tests.clients import SyncClient
 
-SECRET = {"card": "4242", "customer": {"name": "Anna", "api_token": "xyz"}, "items": [{"password": "p", "n": 1}]}
+SECRET: dict[str, object] = {
+    "card": "4242",
+    "customer": {"name": "Anna", "api_token": "xyz"},
+    "items": [{"password": "p", "n": 1}],
+}
 
 
 def test_results_and_inputs_are_shown_only_on_request_and_without_secrets() -> None:

@@ -43,6 +43,7 @@ FILTERS: dict[str, ListingFilter] = {
     "a prefix": ListingFilter(prefix="order:1"),
     "a note": ListingFilter(note="source=bank"),
     "a part of a note": ListingFilter(note="ban"),
+    "old records of two states": ListingFilter(states=(FAILED, PARKED), tenants=("",)),
     "an error": ListingFilter(error_type="KeyError"),
     "nothing": ListingFilter(scopes=("default/other",)),
     "hostile text": ListingFilter(prefix="' OR 1=1 --", note='{"%_', error_type="x'", scopes=("a'b", "{}")),
@@ -66,10 +67,10 @@ def test_each_filter_returns_what_matches_newest_first(client: SyncClient) -> No
     everything = client.drive(client.once.store.scan(Filter(), cursor=None, limit=1000, timeout=30)).records
     for name, wanted in FILTERS.items():
         expected = sorted((one for one in everything if wanted.matches(one)), key=lambda one: -one.token)
-        for limit in (2, 100):
+        for limit in (2, 100) if client.once.store.listing is not None else (7,):  # the others scan for each page
             rows = [row for page in pages(admin, wanted, limit) for row in page]
             assert [row.id for row in rows] == [one.id.hex() for one in expected], (name, limit)
-    assert sum(any(map(wanted.matches, everything)) for wanted in FILTERS.values()) == 13, "two filters match nothing"
+    assert sum(any(map(wanted.matches, everything)) for wanted in FILTERS.values()) == 14, "two filters match nothing"
 
 
 def test_an_id_finds_its_record_and_a_time_limits_the_list(client: SyncClient) -> None:

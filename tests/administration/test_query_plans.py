@@ -24,7 +24,7 @@ from tests.servers.postgres import URL, execute
 
 __all__ = ["postgres_store"]  # fixture, re-exported so that pytest finds it
 
-RECORDS = int(os.environ.get("ONCEWARD_LISTED_RECORDS", "120000"))  # make soak: a million
+RECORDS = int(os.environ.get("ONCEWARD_LISTED_RECORDS", "60000"))  # make soak: a million
 MAX_QUERIES = 10
 FULL_SCAN = "Seq Scan on onceward_records"
 

@@ -11,7 +11,7 @@ from onceward.administration import Visible
 from tests.administration.shop import admin_of
 from tests.clients import SyncClient
 from tests.integration.hourly_runs import NEW_YEAR, both_run_due, hourly, ran
-from tests.planned import start_at, utc
+from tests.planned import Runner, start_at, utc
 
 __all__ = ["ran"]  # fixtures, re-exported so that pytest finds them
 
@@ -60,11 +60,11 @@ def test_a_requested_run_runs_once_on_any_number_of_runners_even_if_paused(
     assert (len(ran), second != id) == (2, True)
     client.clock.advance("40d")  # the records of the runs are gone, the request is not
     client.drive(client.once.store.purge(1000, timeout=30))
-    both_run_due(runner, other)
+    both_run_due(hourly_again(client, ran))  # a runner that has seen nothing of it
     assert len(ran) == 2
 
 
-def hourly_again(client: SyncClient, ran: list[datetime]) -> object:
+def hourly_again(client: SyncClient, ran: list[datetime]) -> Runner:
     """Return a second runner of the same schedule, as another machine would have."""
     del client.once.schedules["hourly"]
     return hourly(client, ran)

@@ -24,15 +24,11 @@ def test_pages_and_actions_work_on_a_server(store: str, request: pytest.FixtureR
         for page in built_in_pages():
             if page.group:
                 assert visitor.get(f"/{page.name}").status_code == 200, page.name
-        rows = visitor.json("/keys?format=json&state=PARKED&tenant=acme")["keys"]
+        rows = visitor.json("/keys?format=json&state=PARKED&scope=shop%2Fpay@acme")["keys"]
         assert {row["key"] for row in rows} == {"pay:ann", "pay:bob"}
-        id = rows[0]["id"]
-        form = {
-            "action": "resolve-applied",
-            "token": str(rows[0]["token"]),
-            "state": "PARKED",
-            "why": "the bank said so",
-        }
-        visitor.post(f"/keys/{id}/act", {**form, "key": rows[0]["key"], "result": "7"})
-        assert "COMPLETED" in visitor.get(f"/keys/{id}").text
-        assert [entry.why for entry in once.audit()] == ["the bank said so"]
+        row = rows[0]
+        form = {"action": "resolve-applied", "result": "7", "token": str(row["token"]), "state": "PARKED"}
+        visitor.post(f"/keys/{row['id']}/act", {**form, "key": row["key"], "why": "the bank said so"})
+        assert "COMPLETED" in visitor.get(f"/keys/{row['id']}").text
+        audited = visitor.json("/audit?format=json")["audit"]  # the server may hold records of other tests
+        assert [one["why"] for one in audited if one["key"] == row["key"]] == ["the bank said so"]

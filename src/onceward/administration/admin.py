@@ -71,6 +71,11 @@ class Admin:
     - `redaction`: which fields of results and inputs are hidden.
     - `people`: the `People` or `AsyncPeople` whose open questions `reviews` returns.
     - `thresholds`: the limits of the rules.
+    - `cipher`, `accept_plain`: how results are decrypted, as in `Once`.
+    - `schedules`: the declared schedules of a client, by name.
+    - `ready`: opens the store, if it is not open. `offload`: runs blocking work in a thread. `Admin.of` sets both.
+
+    All lists return pages of at most `limit` rows, and take the `cursor` of the previous page.
     """
 
     def __init__(
