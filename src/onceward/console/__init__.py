@@ -1,6 +1,6 @@
 """The console: see every key and act on it from a browser. It needs the extra `console`.
 
-Start with `app.py`: `Console` is the ASGI application, and every request passes its `_answer`. `access.py` and
+Read `app.py` first: `Console` is the ASGI application, and every request passes its `_answer`. `access.py` and
 `auth.py` say who may do what. Each page is one file in `pages/`, registered by its `PAGE` (see `page.py`). Pages read
 and change records through `onceward.administration`, like the command line. `serve.py` is what `onceward console`
 runs; `wsgi.py` and `django.py` mount the console in other frameworks.

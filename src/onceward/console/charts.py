@@ -12,7 +12,7 @@ TOP = 14  # above the bars: the label of the scale
 
 
 def bar_chart(labels: Sequence[str], series: Mapping[str, Sequence[int]], title: str, every: int = 6) -> Markup:
-    """Return stacked bars: one bar per label, one colour per series. `every` is how many bars share an axis label."""
+    """Return stacked bars: one bar per label, one class per series. `every` is how many bars share an axis label."""
     totals = [sum(values[n] for values in series.values()) for n in range(len(labels))]
     highest = max(totals, default=0) or 1
     step = WIDTH / max(len(labels), 1)

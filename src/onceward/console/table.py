@@ -18,14 +18,18 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True)
 class Column:
-    """One column. `link` names the field of the row that holds the address to which the cell leads."""
+    """One column.
+
+    - `kind`: how its values are shown, such as "time" or "number".
+    - `link`: the field of the row that holds the address to which the cell leads.
+    - `narrow`: whether it is shown at phone width.
+    """
 
     name: str
     label: str
     kind: Kind = "text"
     link: str = ""
     narrow: bool = True
-    """Whether it is shown at phone width."""
 
 
 @dataclass(frozen=True)
@@ -39,17 +43,21 @@ class Empty:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of plain values. Fields that no column shows (links, ids) are left out of CSV, and kept in JSON."""
+    """Rows of plain values. Fields that no column shows (links, ids) are left out of CSV, and kept in JSON.
+
+    - `next`: the cursor of the next page.
+    - `now`: the store's time, which relative times are counted from.
+    - `selectable`: the field that identifies a row for bulk actions. Empty: rows cannot be selected.
+    - `extra`: further fields of the JSON document.
+    """
 
     name: str
     columns: Sequence[Column]
     rows: Sequence[Mapping[str, Any]]
     empty: Empty
     next: str | None = None
-    """The cursor of the next page."""
     now: datetime | None = None
     selectable: str = ""
-    """The field that identifies a row for bulk actions. Empty: rows cannot be selected."""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> str:

@@ -42,7 +42,7 @@
     if (!region) {
       region = document.createElement("p");
       region.id = "announcement";
-      region.className = "unseen";
+      region.className = "screen-reader";
       region.setAttribute("role", "status");
       document.body.append(region);
     }
