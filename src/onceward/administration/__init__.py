@@ -1,6 +1,6 @@
 """What operators read and change: one implementation for the command line, the console, Django's admin and MCP.
 
-Start with `admin.py`: `Admin` has one method per question, and `preview` and `apply` for changes. `model.py` holds what
+First read `admin.py`: `Admin` has one method per question, and `preview` and `apply` for changes. `model.py` holds what
 these methods return. `actions.py` says which record an action may change, and how. All methods are `async`: with a
 sync client, drive them with `run` (`run(admin.overview())`).
 """

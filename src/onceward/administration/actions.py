@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, Literal
 
 from msgspec import Struct
@@ -18,7 +19,7 @@ from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Resolution, Resolve
 from onceward.protocol.transitions import Row, row_of
 from onceward.protocol.window import parse_window
-from onceward.results.codec import PLAIN, is_encrypted
+from onceward.results.codec import PLAIN, Encoded, is_encrypted
 from onceward.results.stored_input import stored_input_bytes
 from onceward.sagas.admin import (
     compensation_request,
@@ -133,12 +134,21 @@ def checked(action: Action) -> Action:
     return action
 
 
-def plan(action: Action, record: Record, now: int) -> Resolve | Forget:
-    """Return the request for this record, or raise ActionRefused."""
+Encode = Callable[[Any, Record], Encoded]
+"""Encodes the result of a resolved record."""
+
+
+def encode_plain(value: Any, record: Record) -> Encoded:
+    """Encode the result as plain values."""
+    return PLAIN.encode(value, record.id, record.cycle)
+
+
+def plan(action: Action, record: Record, now: int, encode: Encode = encode_plain) -> Resolve | Forget:
+    """Return the request for this record, or raise ActionRefused. `encode` encodes the result of `resolve`."""
     try:
-        if action.verb == "forget":
-            return _forget(action, record, now)
-        return _RESOLVES[action.verb](action, record, now)
+        if action.verb == "resolve":
+            return _resolve(action, record, now, encode)
+        return _OTHERS[action.verb](action, record, now)
     except OncewardError as error:
         raise ActionRefused(str(error)) from error
 
@@ -177,7 +187,7 @@ def _retry(_action: Action, record: Record, now: int) -> Resolve:
     return Resolve(record.id, record.token, Resolution.NOT_APPLIED, state_seen=RecordState.FAILED)
 
 
-def _resolve(action: Action, record: Record, now: int) -> Resolve:
+def _resolve(action: Action, record: Record, now: int, encode: Encode) -> Resolve:
     resolution = Resolution(str(action.finding))
     abandons = action.undo or resolution is Resolution.ABANDON
     if record.state is not RecordState.PARKED and not (abandons and may_be_abandoned(record, now)):
@@ -191,10 +201,12 @@ def _resolve(action: Action, record: Record, now: int) -> Resolve:
         return resolve_request(record, _saga_decision(record, resolution, action.result), validity)
     request = Resolve(record.id, record.token, resolution, validity=validity)
     if resolution is Resolution.APPLIED:
-        encoded = PLAIN.encode(action.result, record.id)
-        if encoded.data is None:
+        encoded = encode(action.result, record)
+        stored = encoded.data is not None
+        if not stored and encode is encode_plain:
             raise ActionRefused(f"the result cannot be stored: {encoded.reason}", usage=True)
-        request = replace(request, result=encoded.data, digest=encoded.digest, note=note_without_input(record.note))
+        note = note_without_input(record.note)
+        request = replace(request, result=encoded.data, digest=encoded.digest, stored=stored, note=note)
     return request
 
 
@@ -232,7 +244,11 @@ def _forget(action: Action, record: Record, now: int) -> Forget:
     return Forget(record.id, action.force)
 
 
-_RESOLVES: Final = {"release": _release, "retry": _retry, "resolve": _resolve}
+_OTHERS: Final[dict[str, Callable[[Action, Record, int], Resolve | Forget]]] = {
+    "release": _release,
+    "retry": _retry,
+    "forget": _forget,
+}
 
 
 def is_offered(action: Action, record: Record) -> bool:

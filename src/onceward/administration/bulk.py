@@ -25,7 +25,20 @@ from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import ExpectedRecord, Resolve, Verdict
 from onceward.sagas.admin import requeue
 
-from .actions import ALIVE, CHANGED, NEWER, Action, ActionRefused, Forget, allows, checked, is_offered, plan
+from .actions import (
+    ALIVE,
+    CHANGED,
+    NEWER,
+    Action,
+    ActionRefused,
+    Encode,
+    Forget,
+    allows,
+    checked,
+    encode_plain,
+    is_offered,
+    plan,
+)
 from .visible import ALL, Visible
 
 MAX_TARGETS: Final = 1000
@@ -131,6 +144,7 @@ async def apply(
     why: str = "",
     visible: Visible = ALL,
     on_progress: OnProgress | None = None,
+    encode: Encode = encode_plain,
 ) -> Applied:
     """Change the records of the preview, in batches. Records that have changed since the preview are left alone."""
     action, total = checked(preview.action), len(preview.targets)
@@ -140,7 +154,7 @@ async def apply(
     refused: list[NotAllowed] = []
     for start in range(0, total, BATCH):
         batch = preview.targets[start : start + BATCH]
-        reasons = await _apply_batch(store, action, batch, signed, visible)
+        reasons = await _apply_batch(store, action, batch, signed, visible=visible, encode=encode)
         for target, reason in zip(batch, reasons, strict=True):
             if reason:
                 refused.append(NotAllowed(target, reason))
@@ -155,7 +169,7 @@ NOT_VISIBLE: Final = "it is outside the scopes and tenants that you may change"
 
 
 async def _apply_batch(
-    store: Store, action: Action, batch: Sequence[Target], signed: AuditSignature, visible: Visible
+    store: Store, action: Action, batch: Sequence[Target], signed: AuditSignature, *, visible: Visible, encode: Encode
 ) -> list[str]:
     """Change the records. Return for each an empty text, or why it was not changed."""
     answers = await store.read([target.id for target in batch], timeout=TIMEOUT)
@@ -170,7 +184,7 @@ async def _apply_batch(
             reasons[number] = NOT_VISIBLE
         else:
             try:
-                requests[number], records[number] = plan(action, record, answer.now), record
+                requests[number], records[number] = plan(action, record, answer.now, encode), record
             except ActionRefused as refusal:
                 reasons[number] = refusal.reason
     for number, verdict in (await _send(store, requests, records, signed)).items():

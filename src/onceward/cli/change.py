@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from onceward.administration import bulk
-from onceward.administration.actions import ALIVE, CHANGED, NEWER, Action, ActionRefused, plan
+from onceward.administration.actions import ALIVE, CHANGED, NEWER, Action, ActionRefused, Encode, encode_plain, plan
 from onceward.client.audit_identity import user_and_host
 from onceward.protocol import transitions
 from onceward.protocol.audit import signature
@@ -40,6 +40,7 @@ from .program import (
     store_url,
     wants_json,
 )
+from .typed_result import APP, encode_result
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -50,10 +51,10 @@ def check_reason(action: Action, why: str) -> Action:
     return action
 
 
-def check_allowed(action: Action, record: Record, now: int) -> None:
+def check_allowed(action: Action, record: Record, now: int, encode: Encode = encode_plain) -> None:
     """Raise an error if the record does not allow the action."""
     try:
-        plan(action, record, now)
+        plan(action, record, now, encode)
     except ActionRefused as refusal:
         code = Exit.USAGE if refusal.usage else Exit.REFUSED
         reason = refusal.reason
@@ -63,10 +64,12 @@ def check_allowed(action: Action, record: Record, now: int) -> None:
         raise CommandError(reason, code) from refusal
 
 
-def change(store: Store, action: Action, records: Sequence[Record], why: str) -> list[Record]:
+def change(
+    store: Store, action: Action, records: Sequence[Record], why: str, encode: Encode = encode_plain
+) -> list[Record]:
     """Change the records that were shown. Return those that were changed; raise if there is another one."""
     preview = bulk.Preview(action, [bulk.target_of(one) for one in records], [])
-    applied = run(bulk.apply(store, preview, who=user_and_host(), why=why))
+    applied = run(bulk.apply(store, preview, who=user_and_host(), why=why, encode=encode))
     done = {one.id for one in applied.done}
     changed = [one for one in records if one.id in done]
     if applied.refused and changed:
@@ -159,6 +162,7 @@ def _finding_options(command: Command) -> Command:
 @_finding_options
 @click.option("--undo", is_flag=True, help="For a saga, with --not-applied: do not retry; undo its steps.")
 @click.option("--result", metavar="JSON", help="With --applied: the result that deliveries get.  [default: null]")
+@APP
 @setting_option("--window", metavar="DURATION", help="How long the result is replayed, or: forever.  [default: 24h]")
 @WHY
 @YES
@@ -169,12 +173,14 @@ def resolve(
     finding: str | None,
     undo: bool,
     result: str | None,
+    app: str | None,
     why: str,
     yes: bool,
 ) -> None:
     """Record how the attempt of a PARKED record ended, after you have found out.
 
-    The result is stored as plain JSON values, not encrypted. It is not written to the audit trail.
+    With --app, the result is checked against the return type of the function, and stored as a call would store it.
+    Without it, the result is stored as plain JSON values, not encrypted. It is not written to the audit trail.
 
     For a saga, record how the step that blocks it ended (`onceward sagas` shows which). The next delivery or a
     recovery worker then continues the saga; after --abandon, it is undone. If the step was certainly not done and must
@@ -183,15 +189,11 @@ def resolve(
     \b
     Examples:
       onceward resolve wire:7 --applied --result '"confirmed by the bank"'
+      onceward resolve charge:7 --applied --result '{"id": "r1"}' --app shop.payments:charge
       onceward resolve wire:7 --not-applied --why "no such transfer at the bank"
       onceward resolve order:7 --not-applied --undo
     """
-    if finding is None:
-        raise click.UsageError("choose one of --applied, --not-applied, --abandon")
-    if result is not None and finding != "applied":
-        raise click.UsageError("--result requires --applied")
-    if undo and finding != "not_applied":
-        raise click.UsageError("--undo requires --not-applied")
+    finding = _check_finding(finding, result, app, undo=undo)
     action = Action(
         verb="resolve",
         finding=finding,  # type: ignore[arg-type]  # one of the options above
@@ -200,13 +202,28 @@ def resolve(
         window=current_settings()["window"].value,
     )
     check_reason(action, why)
+    encode: Encode = lambda value, record: encode_result(value, result, record, app)  # noqa: E731 (short)
     with opened_store(store_url()) as store:
         record, now = find_one(store, key, scope())
-        check_allowed(action, record, now)
+        if app is not None and record.note.get(SAGA):
+            raise CommandError("--app does not apply to sagas → resolve it in Python: saga.resolve(…)", Exit.USAGE)
+        check_allowed(action, record, now, encode)
         ask(f"Resolve 1 record as {finding.replace('_', ' ')}", [record_line(record, now)], yes=yes)
-        change(store, action, [record], why)
+        change(store, action, [record], why, encode)
     _warn_null_result(finding, result)
     print_done(f"resolved as {finding.replace('_', ' ')}", [record])
+
+
+def _check_finding(finding: str | None, result: str | None, app: str | None, *, undo: bool) -> str:
+    if finding is None:
+        raise click.UsageError("choose one of --applied, --not-applied, --abandon")
+    if result is not None and finding != "applied":
+        raise click.UsageError("--result requires --applied")
+    if app is not None and finding != "applied":
+        raise click.UsageError("--app requires --applied")
+    if undo and finding != "not_applied":
+        raise click.UsageError("--undo requires --not-applied")
+    return finding
 
 
 def _warn_null_result(finding: str, result: str | None) -> None:

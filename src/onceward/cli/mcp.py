@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from onceward.client.aio import AsyncOnce
 from onceward.client.sync import Once
 
 from .open_store import existing_store
@@ -31,7 +30,8 @@ def mcp(*, target: str | None, write: bool, values: bool) -> None:
       onceward mcp --store postgresql://shop@db/shop
       onceward mcp shop.jobs:once --write
     """
-    from onceward.mcp.server import build_server  # imported here: other commands need neither it nor an event loop
+    from onceward.client.aio import AsyncOnce  # imported here: other commands need no event loop
+    from onceward.mcp.server import build_server
 
     client = AsyncOnce(existing_store(store_url())) if target is None else load_client(target)
     once = client.aio if isinstance(client, Once) else client
