@@ -62,6 +62,8 @@ NEAR = "firestore and not fifty_thousand and not ten_calls"  # these two need a 
 ON_FIRESTORE = ("-k", NEAR, "tests/integration", "tests/unit", "tests/endpoints", "tests/conformance")
 """The same on Google's emulator, with longer histories in the kit."""
 QUEUES = ("tests/queues/test_storm.py", "tests/queues/test_cloud.py")
+ENDPOINTS = ("tests/http/test_transactional_crashes.py",)
+"""Every framework on PostgreSQL and SQLite, killed at every point; and PostgreSQL restarted under load."""
 COUNTERS = ("tests/chaos/test_counters.py",)
 PEOPLE = ("tests/integration/test_people_link.py", "tests/integration/test_people_order.py")
 """On Spark, and on the febrl sets: both are installed by `make soak` only."""
@@ -363,6 +365,9 @@ def parts(small: bool, minutes: float) -> dict[str, Callable[[], Section]]:
             profile,
             ONCEWARD_LISTED_RECORDS="60000" if small else "1000000",
             ONCEWARD_TEST_BACKENDS="postgres valkey firestore",
+        ),
+        "Transactional endpoints": partial(
+            suite, "Transactional endpoints", ENDPOINTS, profile, ONCEWARD_CRASH_MATRIX="" if small else "all"
         ),
         "A server that is killed": partial(killed_server, small=small),
         "Queues": partial(queues, profile, *(("400", "2") if small else ("20000", "40"))),
