@@ -21,8 +21,8 @@ from onceward.errors import (
     VersionSkew,
 )
 from onceward.keys.small import is_small
-from onceward.protocol.note import FRAME
 from onceward.protocol.capabilities import JoinedStore, Transactions
+from onceward.protocol.note import FRAME
 from onceward.protocol.record import AfterCrash, RecordState
 from onceward.protocol.requests import Answer, AnySettlement, Complete, Fail, Park, Release, Verdict
 from onceward.protocol.runtime import Runtime
