@@ -25,7 +25,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile
 
-demo: $(RUNTIME) ## five systems, their workers killed at random; then audits (ARGS=--quick, --unguarded; SYSTEM=fleet SECONDS=20 STORE=…)
+demo: $(RUNTIME) ## five systems, their workers killed at random; then audits (ARGS=--quick, --unguarded, --console; SYSTEM=fleet SECONDS=20 STORE=…)
 	$(if $(STORE),$(install-drivers))
 	@$(PY) -m examples.demo $(if $(SYSTEM),--system $(SYSTEM)) $(if $(SECONDS),--seconds $(SECONDS)) \
 	    $(if $(STORE),--store '$(STORE)') $(ARGS)

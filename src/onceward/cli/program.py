@@ -43,6 +43,7 @@ Examples:
   onceward schedule shop.jobs:once                       run schedules; each slot once, on any number of machines
   onceward consume shop.orders:app                       process the messages of a queue, each once
   onceward recover shop.jobs:once                        finish work that is not redelivered
+  onceward console                                       the same in a browser: keys, parked work, failures
   onceward sagas                                         list sagas and the progress of their steps
   onceward stats -o json | jq                            tables for people, JSON for programs
   onceward stats --since 24h                             executed, replayed and refused work, with a chart
@@ -226,6 +227,7 @@ def load_commands() -> None:
         audit,
         change,
         check,
+        console,
         consume,
         doctor,
         erase,
