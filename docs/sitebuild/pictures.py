@@ -1,0 +1,73 @@
+"""Render Mermaid blocks to SVG files at build time: one for the light and one for the dark colour scheme."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+
+from mmdr import render
+
+BLOCK = re.compile(r"^```mermaid\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+CAPTION = re.compile(r"^%% (.+)$", re.MULTILINE)
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
+SCHEMES = {
+    "light": {
+        "primaryColor": "#eef2ff",
+        "primaryTextColor": "#1e1b4b",
+        "primaryBorderColor": "#6366f1",
+        "lineColor": "#475569",
+        "textColor": "#1e293b",
+        "edgeLabelBackground": "#ffffff",
+        "noteBkgColor": "#fef9c3",
+        "noteTextColor": "#422006",
+        "noteBorderColor": "#ca8a04",
+        "clusterBkg": "#f8fafc",
+        "clusterBorder": "#cbd5e1",
+        "signalColor": "#334155",
+        "signalTextColor": "#1e293b",
+    },
+    "dark": {
+        "primaryColor": "#1e293b",
+        "primaryTextColor": "#e2e8f0",
+        "primaryBorderColor": "#818cf8",
+        "lineColor": "#94a3b8",
+        "textColor": "#e2e8f0",
+        "edgeLabelBackground": "#111318",
+        "noteBkgColor": "#3b3413",
+        "noteTextColor": "#fef3c7",
+        "noteBorderColor": "#a16207",
+        "clusterBkg": "#171a21",
+        "clusterBorder": "#475569",
+        "signalColor": "#cbd5e1",
+        "signalTextColor": "#e2e8f0",
+    },
+}
+
+
+def draw_pictures(text: str, page: str, pictures: dict[str, str]) -> str:
+    """Replace each Mermaid block by two images, and add their SVG to `pictures`.
+
+    The first comment of the block (`%% …`) is the text for readers who do not see the picture.
+    """
+    here = os.path.dirname(page)
+
+    def replace(match: re.Match[str]) -> str:
+        source = match[1]
+        caption = CAPTION.search(source)
+        name = hashlib.sha256(source.encode()).hexdigest()[:12]
+        lines = []
+        for scheme in SCHEMES:
+            path = f"pictures/{name}-{scheme}.svg"
+            pictures[path] = svg(source, scheme)
+            alternative = caption[1] if caption else "Diagram"
+            lines.append(f"![{alternative}]({os.path.relpath(path, here or '.')}#only-{scheme}){{ .picture }}")
+        return "\n".join(lines)
+
+    return BLOCK.sub(replace, text)
+
+
+def svg(source: str, scheme: str) -> str:
+    settings = {"theme": "base", "themeVariables": {**SCHEMES[scheme], "fontFamily": FONT}}
+    return str(render(f"%%{{init: {json.dumps(settings)}}}%%\n{source}").svg())
