@@ -3,7 +3,7 @@
 One representative record stands for each row of the table. Every verb is applied to it with the real functions, and
 the page shows the results. So the page always describes what the code does. The diagram of the attempt comes from its
 table of moves.
-"""  # noqa: INP001 (a script of the docs, not a package)
+"""
 
 from __future__ import annotations
 

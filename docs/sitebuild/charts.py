@@ -52,8 +52,10 @@ def draw(title: str, shown: list[Bar], scheme: str) -> str:
     height = 50 + len(shown) * (BAR + GAP)
     scale = (WIDTH - LABEL - 60) / max(1.0, *(bar.ratio for bar in shown))
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
-        f'font-family="system-ui, sans-serif" font-size="13" fill="{ink}"><title>{escape(title)}</title>',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
+            f'font-family="system-ui, sans-serif" font-size="13" fill="{ink}"><title>{escape(title)}</title>'
+        ),
         f'<text x="0" y="18" font-size="15" font-weight="600">{escape(title)}</text>',
     ]
     for number, bar in enumerate(shown):
