@@ -10,7 +10,8 @@ import re
 from mmdr import render
 
 BLOCK = re.compile(r"^```mermaid\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-CAPTION = re.compile(r"^%% (.+)$", re.MULTILINE)
+CAPTION = re.compile(r"^ *%% (.+)$", re.MULTILINE)
+CHART = re.compile(r"^<!-- chart: ([a-z-]+): (.+) -->$", re.MULTILINE)
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 SCHEMES = {
     "light": {
@@ -49,7 +50,7 @@ SCHEMES = {
 def draw_pictures(text: str, page: str, pictures: dict[str, str]) -> str:
     """Replace each Mermaid block by two images, and add their SVG to `pictures`.
 
-    The first comment of the block (`%% …`) is the text for readers who do not see the picture.
+    The first comment of the block (`%% …`) is the text for readers who do not see the picture. `<!-- chart: name: text -->` stands for a chart.
     """
     here = os.path.dirname(page)
 
@@ -57,15 +58,19 @@ def draw_pictures(text: str, page: str, pictures: dict[str, str]) -> str:
         source = match[1]
         caption = CAPTION.search(source)
         name = hashlib.sha256(source.encode()).hexdigest()[:12]
-        lines = []
         for scheme in SCHEMES:
-            path = f"pictures/{name}-{scheme}.svg"
-            pictures[path] = svg(source, scheme)
-            alternative = caption[1] if caption else "Diagram"
-            lines.append(f"![{alternative}]({os.path.relpath(path, here or '.')}#only-{scheme}){{ .picture }}")
-        return "\n".join(lines)
+            pictures[f"pictures/{name}-{scheme}.svg"] = svg(source, scheme)
+        return images(name, caption[1] if caption else "Diagram", here)
 
-    return BLOCK.sub(replace, text)
+    return CHART.sub(lambda chart: images(chart[1], chart[2], here), BLOCK.sub(replace, text))
+
+
+def images(name: str, alternative: str, here: str) -> str:
+    """Return both versions of a picture; the theme shows one of them."""
+    return "\n".join(
+        f"![{alternative}]({os.path.relpath(f'pictures/{name}-{scheme}.svg', here or '.')}#only-{scheme}){{ .picture }}"
+        for scheme in SCHEMES
+    )
 
 
 def svg(source: str, scheme: str) -> str:
