@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from docs.sitebuild import charts, command_page, reference
-from docs.sitebuild.markdown import rewrite_links, separate_lists, title_of
+from docs.sitebuild.markdown import name_errors, rewrite_links, separate_lists, title_of
 from docs.sitebuild.navigation import as_toml, navigation
 from docs.sitebuild.pictures import draw_pictures
 
@@ -54,6 +54,7 @@ def assemble() -> dict[str, str]:
         place: separate_lists(rewrite_links((ROOT / path).read_text(encoding="utf-8"), path, where))
         for path, place in where.items()
     }
+    pages["howto/errors.md"] = name_errors(pages["howto/errors.md"])
     pages |= generated()
     pictures: dict[str, str] = charts.pictures()
     shown = {place: draw_pictures(text, place, pictures) for place, text in pages.items()}

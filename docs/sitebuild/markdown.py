@@ -82,3 +82,13 @@ def title_of(text: str) -> str:
     """Return the first heading, without code marks."""
     heading = re.search(r"^# (.+)$", text, re.MULTILINE)
     return heading[1].replace("`", "") if heading else ""
+
+
+def name_errors(text: str) -> str:
+    """Give each row of the table of errors an anchor, so that an error can name it: `errors#lease-lost`."""
+    return re.sub(
+        r"^\| `(\w+)` \| `(\w+)` \|",
+        lambda row: f'| <a id="{row[2].replace("_", "-")}"></a>`{row[1]}` | `{row[2]}` |',
+        text,
+        flags=re.MULTILINE,
+    )

@@ -12,7 +12,7 @@ from mmdr import render
 BLOCK = re.compile(r"^```mermaid\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 CAPTION = re.compile(r"^ *%% (.+)$", re.MULTILINE)
 CHART = re.compile(r"^<!-- chart: ([a-z-]+): (.+) -->$", re.MULTILINE)
-FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
+STYLE = "text, tspan { font-size: 14px !important; font-family: system-ui, sans-serif !important }"  # fonts differ between machines
 SCHEMES = {
     "light": {
         "primaryColor": "#eef2ff",
@@ -74,5 +74,9 @@ def images(name: str, alternative: str, here: str) -> str:
 
 
 def svg(source: str, scheme: str) -> str:
-    settings = {"theme": "base", "themeVariables": {**SCHEMES[scheme], "fontFamily": FONT}}
-    return str(render(f"%%{{init: {json.dumps(settings)}}}%%\n{source}").svg())
+    """Return the picture in its natural size, with text that is a little smaller than its boxes were measured for."""
+    settings = {"theme": "base", "themeVariables": {**SCHEMES[scheme], "fontFamily": "sans-serif"}}
+    drawn = str(render(f"%%{{init: {json.dumps(settings)}}}%%\n{source}").svg())
+    width, height = drawn.partition('viewBox="')[2].partition('"')[0].split()[2:]
+    sized = drawn.replace('width="100%"', f'width="{float(width):.0f}" height="{float(height):.0f}"', 1)
+    return sized.replace("</svg>", f"<style>{STYLE}</style></svg>")

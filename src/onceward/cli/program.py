@@ -47,6 +47,7 @@ Examples:
   onceward stats -o json | jq                            tables for people, JSON for programs
   onceward stats --since 24h                             executed, replayed and refused work, with a chart
   onceward doctor                                        for cron: exit code 1 if something needs attention
+  onceward docs errors#lease-lost                        what an error means and what to do
   onceward check --alert "mail -s Onceward ops@shop"     the same by rates and thresholds; each alert once
 
 \b
@@ -223,6 +224,7 @@ def load_commands() -> None:
         change,
         check,
         consume,
+        docs,
         doctor,
         erase,
         import_file,
