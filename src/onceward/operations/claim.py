@@ -62,38 +62,38 @@ class BaseClaim:
 
 
 class Claim(BaseClaim):
-    """A claim of `Once`."""
+    """A claim of `Once`. Its methods raise `LeaseLost` if another worker took over."""
 
     __slots__ = ()
 
     def complete(self, value: Any = None) -> None:
-        """Record the result now. If you don't call it, leaving the block completes the claim with None."""
+        """Record `value` as the result now. If you don't call it, leaving the block completes the claim with None."""
         run(settle.complete(self._attempt, value))
 
     def complete_in(self, connection: Any, value: Any = None) -> None:
-        """Record the result inside your own transaction: effect and record commit together, or not at all."""
+        """Record `value` inside the transaction of `connection`: effect and record commit together, or not at all."""
         run(settle.complete_in(self._attempt, connection, value))
 
     def annotate(self, **note: str) -> None:
-        """Write small metadata to the record now. It survives a takeover by another worker."""
+        """Write a small `note` to the record now. It survives a takeover by another worker."""
         run(settle.annotate(self._attempt, self._checked(note)))
 
 
 class AsyncClaim(BaseClaim):
-    """A claim of `AsyncOnce`."""
+    """A claim of `AsyncOnce`. Its methods raise `LeaseLost` if another worker took over."""
 
     __slots__ = ()
 
     async def complete(self, value: Any = None) -> None:
-        """Record the result now. If you don't call it, leaving the block completes the claim with None."""
+        """Record `value` as the result now. If you don't call it, leaving the block completes the claim with None."""
         await settle.complete(self._attempt, value)
 
     async def complete_in(self, connection: Any, value: Any = None) -> None:
-        """Record the result inside your own transaction: effect and record commit together, or not at all."""
+        """Record `value` inside the transaction of `connection`: effect and record commit together, or not at all."""
         await settle.complete_in(self._attempt, connection, value)
 
     async def annotate(self, **note: str) -> None:
-        """Write small metadata to the record now. It survives a takeover by another worker."""
+        """Write a small `note` to the record now. It survives a takeover by another worker."""
         await settle.annotate(self._attempt, self._checked(note))
 
 
