@@ -15,6 +15,7 @@ Entry = str | tuple[str, list[str]]
 SECTIONS: dict[str, list[Entry]] = {
     "Start": [
         "index.md",
+        "start/install.md",
         "start/tutorial.md",
         "start/quickstart.md",
         "start/fastapi.md",
@@ -27,6 +28,7 @@ SECTIONS: dict[str, list[Entry]] = {
                 "howto/keys.md",
                 "howto/windows.md",
                 "howto/results.md",
+                "howto/claims.md",
                 "howto/crashes.md",
                 "howto/transactions.md",
                 "howto/errors.md",

@@ -6,8 +6,12 @@ import hashlib
 import json
 import os
 import re
+import sys
+from types import ModuleType
 
-from mmdr import render
+sys.modules.setdefault("novasvg", ModuleType("novasvg"))  # mmdr's rasteriser: not needed for SVG, and noisy at exit
+
+from mmdr import render  # noqa: E402 (after the line above)
 
 BLOCK = re.compile(r"^```mermaid\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 CAPTION = re.compile(r"^ *%% (.+)$", re.MULTILINE)
