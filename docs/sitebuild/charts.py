@@ -20,7 +20,7 @@ CHARTS = {
     ),
     "speed-http": ("Times as fast as the peer, over HTTP", r"http, fresh, against (idemkit|asgi|fastapi|idemptx)"),
 }
-COLOURS = {"light": ("#1e293b", "#6366f1", "#94a3b8"), "dark": ("#e2e8f0", "#818cf8", "#64748b")}  # plain: ok (SVG)
+COLOURS = {"light": ("#1e293b", "#6366f1", "#94a3b8"), "dark": ("#e2e8f0", "#818cf8", "#64748b")}
 BAR, GAP, LABEL, WIDTH = 18, 10, 330, 720
 
 

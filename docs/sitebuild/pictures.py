@@ -1,4 +1,4 @@
-"""Render Mermaid blocks to SVG files at build time: one for the light and one for the dark colour scheme."""
+"""Render Mermaid blocks to SVG files at build time: one for the light and one for the dark scheme."""
 
 from __future__ import annotations
 
