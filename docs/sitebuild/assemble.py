@@ -39,7 +39,7 @@ def places() -> dict[str, str]:
 
 def sources() -> list[Path]:
     """Return the files whose change needs a new build."""
-    return [*(ROOT / path for path in places()), *HERE.glob("*.css"), HERE / "zensical.toml"]
+    return [*(ROOT / path for path in places()), *HERE.glob("*.css"), *HERE.glob("*.js"), HERE / "zensical.toml"]
 
 
 def generated() -> dict[str, str]:
@@ -59,7 +59,10 @@ def assemble() -> dict[str, str]:
     pictures: dict[str, str] = charts.pictures()
     shown = {place: draw_pictures(text, place, pictures) for place, text in pages.items()}
     files = {f"docs/{place}": text for place, text in (shown | pictures).items()}
-    files |= {f"docs/assets/{path.name}": path.read_text(encoding="utf-8") for path in HERE.glob("*.css")}
+    files |= {
+        f"docs/assets/{path.name}": path.read_text(encoding="utf-8")
+        for path in [*HERE.glob("*.css"), *HERE.glob("*.js")]
+    }
     settings = (HERE / "zensical.toml").read_text(encoding="utf-8")
     titles = {place: title_of(text) for place, text in pages.items()}
     files["zensical.toml"] = settings.replace("nav = []\n", as_toml(navigation(titles)))
