@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from docs.sitebuild import charts, command_page, reference
-from docs.sitebuild.markdown import name_errors, rewrite_links, separate_lists, title_of
+from docs.sitebuild.markdown import make_tabs, name_errors, rewrite_links, separate_lists, title_of
 from docs.sitebuild.navigation import as_toml, navigation
 from docs.sitebuild.pictures import draw_pictures
 
@@ -57,7 +57,7 @@ def assemble() -> dict[str, str]:
     pages["howto/errors.md"] = name_errors(pages["howto/errors.md"])
     pages |= generated()
     pictures: dict[str, str] = charts.pictures()
-    shown = {place: draw_pictures(text, place, pictures) for place, text in pages.items()}
+    shown = {place: draw_pictures(make_tabs(text), place, pictures) for place, text in pages.items()}
     files = {f"docs/{place}": text for place, text in (shown | pictures).items()}
     files |= {
         f"docs/assets/{path.name}": path.read_text(encoding="utf-8")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from textwrap import indent
 
 FENCE = re.compile(r"^ *(```+|~~~+)")
 LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+TABS = re.compile(r"^<!-- tabs -->$(.*?)^<!-- /tabs -->$", re.DOTALL | re.MULTILINE)
 ITEM = re.compile(r"^( *)(?:[-*+]|\d+\.) ")
 NESTED = 4  # spaces that Python-Markdown wants in front of what belongs to a list item
 
@@ -76,6 +78,20 @@ def separate_lists(text: str) -> str:
 def _indented(line: str) -> str:
     indent = len(line) - len(line.lstrip(" "))
     return " " * NESTED + line.lstrip(" ") if 0 < indent < NESTED else line
+
+
+def make_tabs(text: str) -> str:
+    """Turn `<!-- tabs -->`, parts that begin with a bold line, and `<!-- /tabs -->` into tabs.
+
+    GitHub shows the parts one below the other.
+    """
+
+    def replace(match: re.Match[str]) -> str:
+        _, *parts = re.split(r"^\*\*(.+)\*\*$", match[1], flags=re.MULTILINE)
+        tabs = zip(parts[::2], parts[1::2], strict=True)
+        return "\n".join(f'=== "{title}"\n\n{indent(body.strip(), " " * NESTED)}\n' for title, body in tabs)
+
+    return TABS.sub(replace, text)
 
 
 def title_of(text: str) -> str:

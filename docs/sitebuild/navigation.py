@@ -7,6 +7,7 @@ only adds a page shows it on the site.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 
 Entry = str | tuple[str, list[str]]
@@ -165,8 +166,54 @@ FOLDERS = {
 }
 """Where the pages of a folder go that no section lists: the section, and the heading of the group there."""
 
+SHORT_TITLES = {
+    "index.md": "Onceward",
+    "start/fastapi.md": "First FastAPI endpoint",
+    "start/celery.md": "First Celery task",
+    "howto/batches.md": "Scripts",
+    "howto/bigquery.md": "BigQuery",
+    "howto/claims.md": "Claim blocks",
+    "howto/command.md": "The command line",
+    "howto/counters.md": "Counters and alerts",
+    "howto/errors.md": "Errors",
+    "howto/events.md": "Events and logs",
+    "howto/http.md": "HTTP",
+    "howto/latest-state.md": "Latest state",
+    "howto/operations.md": "Table of operations",
+    "howto/outgoing.md": "Outgoing calls",
+    "howto/people.md": "People",
+    "howto/push.md": "Push endpoints",
+    "howto/recovery.md": "Recovery",
+    "howto/results.md": "Typed results",
+    "howto/sagas.md": "Sagas",
+    "howto/shutdown.md": "Shutdown",
+    "howto/storm.md": "Storm tests",
+    "howto/stores.md": "SQLite and memory",
+    "howto/stuck-keys.md": "Stuck keys",
+    "howto/transactions.md": "Transactions",
+    "howto/webhooks.md": "Webhooks",
+    "howto/windows.md": "Windows",
+    "explain/promises.md": "What is guaranteed",
+    "explain/promises-in-code.md": "Guarantees as programs",
+    "explain/event-loop.md": "The event loop",
+    "explain/concurrency.md": "asyncio, threads, greenlets",
+    "explain/speed.md": "Speed",
+    "explain/comparison.md": "Comparison",
+    "explain/testing.md": "Overview",
+    "explain/evidence-model.md": "The protocol as a model",
+    "explain/evidence-histories.md": "Recorded histories",
+    "explain/evidence-kills.md": "Killed at every call",
+    "explain/mission.md": "The mission",
+    "reference/command.md": "The command: settings and exit codes",
+    "migrate/powertools.md": "From powertools",
+    "migrate/celery-once.md": "From celery-once",
+    "migrate/idemkit.md": "From idemkit",
+    "migrate/set-nx.md": "From SET NX",
+    "migrate/unique-constraint.md": "From a unique constraint",
+}
+"""Titles for the navigation, where the heading of the page is long. Without an entry, it is the heading."""
+
 DEFAULT_PLACE = ("Guides", "More guides")
-HOME = "Onceward"
 
 
 def navigation(titles: Mapping[str, str]) -> list[tuple[str, object]]:
@@ -206,7 +253,14 @@ def folder_of(page: str) -> tuple[str, str]:
 
 
 def _leaves(pages: list[str], titles: Mapping[str, str]) -> list[tuple[str, object]]:
-    return [(HOME if page == "index.md" else titles[page] or page, page) for page in pages if page in titles]
+    return [(_title(page, titles), page) for page in pages if page in titles]
+
+
+def _title(page: str, titles: Mapping[str, str]) -> str:
+    report = re.fullmatch(r"evidence/soak-([0-9a-f]{7})[0-9a-f]*-(.+)\.md", page)
+    if report:  # their headings are all alike
+        return f"{report[2].replace('-', ' ').capitalize()} ({report[1]})"
+    return SHORT_TITLES.get(page) or titles[page] or page
 
 
 def as_toml(tree: object) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from docs.sitebuild import charts, command_page
 from docs.sitebuild.assemble import places
-from docs.sitebuild.markdown import name_errors, rewrite_links, separate_lists, title_of
+from docs.sitebuild.markdown import make_tabs, name_errors, rewrite_links, separate_lists, title_of
 from docs.sitebuild.navigation import SECTIONS, as_toml, listed, navigation
 from docs.sitebuild.pictures import draw_pictures
 from docs.sitebuild.site_files import check_offline, write_llms_files
@@ -61,6 +61,11 @@ def test_links_point_at_pages_of_the_site_and_links_to_code_become_text() -> Non
 def test_lists_of_github_become_lists_of_the_site() -> None:
     assert separate_lists("text:\n- a\n  more\n- b\n  - c\nend\n") == "text:\n\n- a\n    more\n- b\n    - c\nend\n"
     assert separate_lists("```\ntext\n- a\n```\n") == "```\ntext\n- a\n```\n"
+
+
+def test_parts_become_tabs() -> None:
+    text = "<!-- tabs -->\n**Sync**\n\n```python\na\n```\n\n**Async**\n\nb\n<!-- /tabs -->\nend\n"
+    assert make_tabs(text) == '=== "Sync"\n\n    ```python\n    a\n    ```\n\n=== "Async"\n\n    b\n\nend\n'
 
 
 def test_each_error_has_an_anchor() -> None:
