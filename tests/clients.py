@@ -300,6 +300,23 @@ class SyncClient:
         finally:
             setattr(kind, verb, original)
 
+    @contextlib.contextmanager
+    def calls_counted(self, verb: str) -> Iterator[list[str]]:
+        """Yield a list that grows with each call of a verb of the store."""
+        kind: Any = type(self.once.store)
+        original = getattr(kind, verb)
+        begun: list[str] = []
+
+        async def counted(store: Any, *args: Any, **kwargs: Any) -> Any:
+            begun.append(verb)
+            return await original(store, *args, **kwargs)
+
+        setattr(kind, verb, counted)
+        try:
+            yield begun
+        finally:
+            setattr(kind, verb, original)
+
     def events_named(self, name: str) -> list[Event]:
         """Return the events of that name so far."""
         return [event for event in self.events if event.name == name]

@@ -63,6 +63,8 @@ ON_FIRESTORE = ("-k", NEAR, "tests/integration", "tests/unit", "tests/endpoints"
 """The same on Google's emulator, with longer histories in the kit."""
 QUEUES = ("tests/queues/test_storm.py", "tests/queues/test_cloud.py")
 COUNTERS = ("tests/chaos/test_counters.py",)
+PEOPLE = ("tests/integration/test_people_link.py", "tests/integration/test_people_order.py")
+"""On Spark, and on the febrl sets: both are installed by `make soak` only."""
 ON_POSTGRESQL = ("-k", "random_histories or postgres_workers", "tests/conformance/test_postgres.py", "tests/chaos")
 
 
@@ -336,6 +338,7 @@ def parts(small: bool, minutes: float) -> dict[str, Callable[[], Section]]:
         "Random histories of every store": HISTORIES,
         "PostgreSQL: histories, and eight workers through kills and pauses": ON_POSTGRESQL,
         "Counters of eight processes that are killed, on every store": COUNTERS,
+        "People in any order, and in one batch on DuckDB and Spark": PEOPLE,
     }
     return {
         **{title: partial(suite, title, tests, profile) for title, tests in suites.items()},

@@ -1,8 +1,9 @@
-"""`python -m examples.outreach [morning | audit | windows | storm]`: see README.md."""
+"""`python -m examples.outreach [morning | audit | windows | serve | storm]`: see README.md."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -11,12 +12,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from examples.service import server
 from onceward.testing import storm
 
 from .app import Outreach
 from .audit import report
+from .endpoint import Endpoint
 from .evidence import AuditData
 from .outside import Outside
+from .settings import VARIABLES, from_environment
 
 FILES = Path(__file__).with_name("files")
 SYSTEM = "examples.outreach.storm:SYSTEM"
@@ -59,11 +63,32 @@ def data_folder(folder: Path | None, *, make: bool) -> Iterator[Path]:
             yield Path(name)
 
 
+def serve(arguments: list[str]) -> int:
+    """Serve the endpoints for replies and enrichments until stopped."""
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.outreach serve",
+        description="POST /replies and POST /webhooks/enrichment, with /healthz, /readyz and /metrics.",
+        epilog=f"environment:{VARIABLES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--database", help="URL; $OUTREACH_DATABASE")
+    server.add_options(parser)
+    chosen = parser.parse_args(arguments)
+    token, secret = (os.environ.get(f"OUTREACH_{name}") for name in ("REPLIES_TOKEN", "ENRICHMENT_SECRET"))
+    if not token and not secret:
+        parser.error("nothing to serve: set OUTREACH_REPLIES_TOKEN or OUTREACH_ENRICHMENT_SECRET")
+    with closing(from_environment(chosen.database)) as outreach:
+        server.serve(server.as_asgi(Endpoint(outreach, token, secret)), outreach.once, chosen)
+    return 0
+
+
 def main(arguments: list[str]) -> int:
     if arguments[:1] == ["storm"]:
         return storm.main(SYSTEM, arguments[1:])
+    if arguments[:1] == ["serve"]:
+        return serve(arguments[1:])
     parser = argparse.ArgumentParser(prog="python -m examples.outreach", description="A small outreach system.")
-    parser.add_argument("what", nargs="?", choices=["morning", "audit", "windows", "storm"], default="morning")
+    parser.add_argument("what", nargs="?", choices=["morning", "audit", "windows", "serve", "storm"], default="morning")
     parser.add_argument(
         "folder", nargs="?", type=Path, help="folder of the data (default: a temporary one); audit reads it"
     )

@@ -13,6 +13,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 import httpx
+from msgspec import Struct
 
 from onceward import Failed, Once, Outcome, Replayed, Unknown, applied, current_claim, not_applied, verify
 from onceward.errors import StoreError
@@ -41,6 +42,20 @@ Result = dict[str, Any]
 CRON_LEASE = "600s"  # a run that crashed is free again after that, as the document asks
 
 
+class Remotes(Struct, frozen=True):
+    """The base URLs of the services that the system calls."""
+
+    mail_records: str
+    directory: str
+    bank: str
+    pager: str
+
+    @classmethod
+    def at(cls, url: str) -> Remotes:
+        """All services have the same base URL."""
+        return cls(url, url, url, url)
+
+
 class Outreach:
     """One worker. Many workers may share the database: each operation is done once among all of them."""
 
@@ -49,7 +64,7 @@ class Outreach:
         database: str,
         *,
         smtp: str,
-        api: str,
+        api: str | Remotes,
         store: Store | None = None,
         clock: Clock | None = None,
         lease: float | None = None,
@@ -58,8 +73,9 @@ class Outreach:
         self.clock = clock or WallClock()
         self.once = once = Once(store or database, app="outreach", operations=load_operations(lease), wait=wait)
         self.people = People(database, clock=self.clock, rules=[SAME_PROSPECT])
-        self._api = httpx.Client(base_url=api, auth=IdempotencyKeys(), timeout=TIMEOUT)
-        self._mails = MailServer(smtp, self._api)
+        self._remotes = Remotes.at(api) if isinstance(api, str) else api
+        self._http = httpx.Client(auth=IdempotencyKeys(), timeout=TIMEOUT)
+        self._mails = MailServer(smtp, self._remotes.mail_records, self._http)
         self._create_tables()
         verify_delay = timedelta(microseconds=once.operations["email"].policy(once.policy).lease // VERIFY_DELAY_PARTS)
         found = verify(self._find_mail, after=verify_delay)
@@ -85,7 +101,7 @@ class Outreach:
     def close(self) -> None:
         self.once.close()
         self.people.close()
-        self._api.close()
+        self._http.close()
 
     # ── prospects ──
 
@@ -103,8 +119,13 @@ class Outreach:
         return summary
 
     def import_prospect(self, **fields: str) -> Result:
-        """Import one row. Return {action: created, updated or skipped, id: …}."""
+        """Import one row. Return {action: created, updated or skipped, id: …}.
+
+        A row without an e-mail address and a name is skipped: it would be the same prospect as every other such row.
+        """
         email, name, city = (fields.get(field) for field in ("email", "name", "city"))
+        if not (email or name):
+            return {"action": "skipped", "id": None, "reason": "the row has neither an e-mail address nor a name"}
         record = SourceRecord("import", fields, id=f"import:{email}" if email else f"import:{name}:{city}")
         with self.people.transaction() as tx:
             [decision] = tx.add_many([record])
@@ -184,7 +205,10 @@ class Outreach:
 
     def receive(self, raw: bytes) -> Result:
         """Process a mail that arrived. A repeated Message-ID is a duplicate; a mail without one never is."""
-        mail = read_mail(raw)
+        return self.receive_mail(read_mail(raw))
+
+    def receive_mail(self, mail: IncomingMail) -> Result:
+        """As `receive`, for a mail that was parsed already."""
         if mail.message_id is None:
             with self.people.transaction() as tx:
                 reply_id, new = self._save(tx, mail, uuid4().hex), True
@@ -216,7 +240,9 @@ class Outreach:
         return id
 
     def _alert(self, reply_id: str, subject: str) -> None:
-        self._api.post("/alerts", json={"reply": reply_id, "subject": subject}).raise_for_status()
+        self._http.post(
+            f"{self._remotes.pager}/alerts", json={"reply": reply_id, "subject": subject}
+        ).raise_for_status()
 
     # ── enrichment ──
 
@@ -233,7 +259,11 @@ class Outreach:
         attempt = prospect_id, type, claim.token
         with self.people.transaction() as tx:
             tx.execute(sql.INSERT_ATTEMPT, *attempt, sql.format_time(self._now()), None, None)
-        found: str = self._api.get(f"/directory/{type}/{prospect_id}").raise_for_status().json()["found"]
+        found: str = (
+            self._http.get(f"{self._remotes.directory}/directory/{type}/{prospect_id}")
+            .raise_for_status()
+            .json()["found"]
+        )
         found = normalise.email(found) if type == "email" else found
         with self.people.transaction() as tx:
             tx.execute(sql.END_ATTEMPT, sql.format_time(self._now()), found, *attempt)
@@ -241,11 +271,22 @@ class Outreach:
             claim.complete_in(tx.connection, found)
         return found
 
+    def store_enrichment(self, prospect_id: str, type: str, found: str) -> Result:
+        """Store what a provider found and sends later, by webhook. What is known already stays."""
+        column = sql.ENRICHMENT_COLUMNS[type]
+        found = normalise.email(found) if type == "email" else found
+        with self.people.transaction() as tx:
+            if not tx.execute(sql.SELECT_ENRICHMENT.format(column), prospect_id):
+                return {"skipped": True, "reason": "unknown_prospect"}
+            tx.execute(sql.SET_ENRICHMENT.format(column), found, prospect_id)
+        return {"enriched": True}
+
     # ── a paid API ──
 
     def _pay(self, customer: str, invoice: int, cents: int) -> str:
         """Charge an invoice. The HTTP client adds the claim's derived key, so a retry is always the same charge."""
-        paid = self._api.post("/charges", json={"customer": customer, "invoice": invoice, "cents": cents})
+        bill = {"customer": customer, "invoice": invoice, "cents": cents}
+        paid = self._http.post(f"{self._remotes.bank}/charges", json=bill)
         return str(paid.raise_for_status().json()["receipt"])
 
     # ── cron ──

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from .settings import from_environment
 
-from .app import Outreach
-
-outreach = Outreach(
-    os.environ.get("OUTREACH_DATABASE", "sqlite:///outreach.db"),
-    smtp=os.environ.get("OUTREACH_SMTP", "localhost:25"),
-    api=os.environ.get("OUTREACH_API", "http://localhost:8080"),
-)
+outreach = from_environment()
 once = outreach.once

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import smtplib
 import socket
+import ssl
 from contextlib import suppress
 from email.errors import MessageError
 from email.header import decode_header
@@ -12,7 +14,7 @@ from email.message import EmailMessage, Message
 from email.parser import BytesParser
 from email.utils import formatdate, parseaddr
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 import httpx
 from msgspec import Struct
@@ -22,6 +24,7 @@ from onceward.people import normalise
 SENDER: Final = "anna@outreach.example"
 PERMANENT_ERROR: Final = 500
 ERROR_CODES: Final = range(400, 600)
+DEFAULT_PORTS: Final = {"smtp": 25, "smtps": 465}
 TIMEOUT: Final = 30.0  # seconds, for one step of an SMTP session: less than the delay before verify
 NOT_SENT: Final = (
     smtplib.SMTPResponseException,
@@ -29,9 +32,16 @@ NOT_SENT: Final = (
     smtplib.SMTPNotSupportedError,
     ConnectionRefusedError,
     socket.gaierror,
+    ssl.SSLCertVerificationError,
     ValueError,
 )
 """Errors that mean: the server rejected the mail, or was not reached. After other errors it may have been sent."""
+
+MAX_PARSED: Final = 10_000_000  # bytes
+MAX_SUBJECT: Final = 2_000  # characters
+MAX_TEXT: Final = 1_000_000  # bytes of the text part: more is cut off
+SLOW_CHARSETS: Final = frozenset({"punycode", "idna", "unicode_escape", "raw_unicode_escape", "utf_7"})
+"""Decoders of Python that no mail program uses. Some take minutes for a megabyte."""
 
 _ID = re.compile(r"<([^<>]+)>")
 _BLANK = re.compile(r"[\s\x00-\x1f]+")
@@ -56,14 +66,21 @@ class IncomingMail(Struct, frozen=True):
 
 
 def read_mail(raw: bytes) -> IncomingMail:
-    """Parse a mail. Malformed content must not prevent it from being stored."""
-    mail = BytesParser().parsebytes(raw)
+    """Parse a mail. Malformed or hostile content must not prevent it from being stored.
+
+    Of a mail that is too large or too deeply nested, only the headers are read.
+    """
+    try:
+        mail = BytesParser().parsebytes(raw, headersonly=len(raw) > MAX_PARSED)
+        text = "" if len(raw) > MAX_PARSED else _text(mail)
+    except RecursionError:
+        mail, text = BytesParser().parsebytes(raw, headersonly=True), ""
     return IncomingMail(
         message_id=next(iter(_ids(mail, "message-id")), None),
         sender=_address(mail),
         answers=(*_ids(mail, "in-reply-to"), *reversed(_ids(mail, "references"))),
-        subject=_decode_words(str(mail.get("Subject", ""))),
-        text=_text(mail),
+        subject=_decode_words(str(mail.get("Subject", ""))[:MAX_SUBJECT]),
+        text=text,
     )
 
 
@@ -102,13 +119,16 @@ def _text(mail: Message) -> str:
     for part in sorted(texts, key=lambda part: part.get_content_subtype() != "plain")[:1]:
         payload = part.get_payload(decode=True)
         if isinstance(payload, bytes):
-            return _decode(payload, part.get_content_charset())
+            return _decode(payload[:MAX_TEXT], part.get_content_charset())
     return ""
 
 
 def _decode(data: bytes, charset: str | None) -> str:
     try:
-        text = data.decode(charset or "utf-8", "replace")
+        codec = codecs.lookup(charset or "utf-8")
+        if codec.name.replace("-", "_") in SLOW_CHARSETS:
+            return data.decode("latin-1")
+        text = data.decode(codec.name, "replace")
     except (LookupError, ValueError):  # an unknown or invalid charset
         return data.decode("latin-1")
     return text.encode("utf-8", "replace").decode()  # some charsets can encode unpaired surrogates
@@ -125,15 +145,43 @@ def write_mail(message_id: str, to: str, name: str | None, text: str, **headers:
 
 
 class MailServer:
-    """A mail server: it accepts mails over SMTP, and reports over HTTP which mails it has accepted."""
+    """A mail server: it accepts mails over SMTP, and reports over HTTP which mails it has accepted.
 
-    def __init__(self, smtp: str, records: httpx.Client) -> None:
-        host, _, port = smtp.rpartition(":")
-        self._host, self._port = host, int(port)
+    `smtp` is its URL: `smtps://user:password@host:465` (TLS), `smtp://user:password@host:587` (STARTTLS), or
+    `smtp://host:25` without TLS. A password is never sent without TLS.
+    """
+
+    def __init__(self, smtp: str, records: str, http: httpx.Client) -> None:
+        self._smtp = urlsplit(smtp if "://" in smtp else f"smtp://{smtp}")
+        if self._smtp.scheme not in DEFAULT_PORTS or not self._smtp.hostname:
+            raise ValueError(
+                f"the mail server is given as smtp://host:port or smtps://host:port, not {self._smtp.scheme}"
+            )
         self._records = records
+        self._http = http
+
+    def _connect(self) -> smtplib.SMTP:
+        """Connect, encrypt and log in."""
+        url = self._smtp
+        host, port = url.hostname or "", url.port or DEFAULT_PORTS[url.scheme]
+        if url.scheme == "smtps":
+            connection: smtplib.SMTP = smtplib.SMTP_SSL(
+                host, port, timeout=TIMEOUT, context=ssl.create_default_context()
+            )
+        else:
+            connection = smtplib.SMTP(host, port, timeout=TIMEOUT)
+        try:
+            if url.username:
+                if url.scheme == "smtp":
+                    connection.starttls(context=ssl.create_default_context())
+                connection.login(unquote(url.username), unquote(url.password or ""))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def send(self, mail: EmailMessage) -> None:
-        connection = smtplib.SMTP(self._host, self._port, timeout=TIMEOUT)
+        connection = self._connect()
         try:
             try:
                 connection.send_message(mail)
@@ -154,5 +202,5 @@ class MailServer:
 
     def has_sent(self, message_id: str) -> bool:
         """Whether the server accepted this mail. Raise if it does not answer."""
-        answer = self._records.get(f"/sent/{quote(message_id, safe='')}").raise_for_status()
+        answer = self._http.get(f"{self._records}/sent/{quote(message_id, safe='')}").raise_for_status()
         return bool(answer.json()["sent"])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
+import hmac
 from collections.abc import Callable, Iterable, Mapping
-from socketserver import ThreadingMixIn
 from typing import Any
-from wsgiref.simple_server import WSGIServer
 
 import msgspec
 
@@ -19,14 +17,12 @@ from onceward.queues import Consumer, Queue
 Start = Callable[[str, list[tuple[str, str]]], object]
 PATH = "/submissions"
 TOKEN = {"Authorization": "Bearer north"}
-BROKERS = {"Bearer north": "north"}
-"""The token of the only broker in the demo. A real desk reads tokens from its secrets."""
+BROKERS = {"north": "north"}
+"""The token of the only broker in the demo. `serve` reads tokens from $BROKERS."""
 
 
-class Threads(ThreadingMixIn, WSGIServer):
-    """A thread for each request."""
-
-    daemon_threads = True
+METRICS: dict[str, Any] = {"processed": "submission.processed", "processed_operation": "submission"}
+"""`submission_processed_total{replay="true"}` counts submissions, and not also the requests that carry them."""
 
 
 def consumer(desk: Desk, queue: Queue, **choices: Any) -> Consumer:
@@ -38,11 +34,16 @@ def consumer(desk: Desk, queue: Queue, **choices: Any) -> Consumer:
 
 
 def application(desk: Desk, brokers: Mapping[str, str]) -> Any:
-    """Return a WSGI application. `brokers` maps tokens to brokers. An `Idempotency-Key` is optional."""
+    """Return a WSGI application. `brokers` maps tokens to brokers. An `Idempotency-Key` is optional.
+
+    Every request needs the token of a broker, with or without a key: a credit check costs money.
+    """
 
     def answer(environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         if (environ["REQUEST_METHOD"], environ["PATH_INFO"]) != ("POST", PATH):
             return _respond(start, "404 Not Found", {"error": f"there is only POST {PATH}"})
+        if broker_of(environ) is None:
+            return _respond(start, "401 Unauthorized", {"error": "send the token of a broker"})
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         try:
             submission = msgspec.json.decode(body, type=Submission)
@@ -51,24 +52,11 @@ def application(desk: Desk, brokers: Mapping[str, str]) -> Any:
         return _respond(start, *_response_of(desk.process.outcome(submission)))
 
     def broker_of(environ: dict[str, Any]) -> str | None:
-        return brokers.get(environ.get("HTTP_AUTHORIZATION", ""))
+        sent = environ.get("HTTP_AUTHORIZATION", "").encode()
+        known = ((f"Bearer {token}".encode(), name) for token, name in brokers.items())
+        return next((name for token, name in known if hmac.compare_digest(token, sent)), None)
 
     return IdempotencyMiddleware(answer, desk.once, principal=broker_of, optional=[PATH], bare_keys=True)
-
-
-def with_metrics(app: Any, desk: Desk) -> Any:
-    """Add `GET /metrics` for Prometheus, with `submission_processed_total{replay="true"}` among others."""
-    try:
-        from prometheus_client import CollectorRegistry, make_wsgi_app
-    except ModuleNotFoundError:
-        sys.exit('metrics need `pip install ".[prometheus]"`')
-
-    from onceward.observe import prometheus
-
-    registry = CollectorRegistry()
-    prometheus.export(desk.once, registry, processed="submission.processed")
-    metrics = make_wsgi_app(registry)
-    return lambda environ, start: (metrics if environ["PATH_INFO"] == "/metrics" else app)(environ, start)
 
 
 def _response_of(outcome: Outcome[Quote]) -> tuple[str, dict[str, Any]]:

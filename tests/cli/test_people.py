@@ -1,4 +1,4 @@
-"""`onceward people`: search, show, export, delete, answer and train."""
+"""`onceward people`: search, show, export, delete, answer, train and link."""
 
 from __future__ import annotations
 
@@ -79,6 +79,15 @@ def test_the_model_is_trained_from_the_stored_records(url: str) -> None:
     assert done.exit_code == 0
     assert "Learned from" in done.stderr
     assert "records were compared again" in done.stderr
+
+
+def test_stored_records_are_linked_in_one_batch(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/linked.db"
+    with People(url, similarity=False) as people:
+        people.add_many([record("csv", "1", **ANNA), record("crm", "2", **ANNA)])
+    assert as_json("people", "link", "--people", url) == {"records": 2, "people": 1}
+    done = call("people", "link", "--people", url, "-o", "table")
+    assert (done.exit_code, done.stderr) == (0, "2 records were compared; people: 1.\n")
 
 
 @pytest.mark.finding("N67", "N37")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from examples.outreach.mail import read_mail, write_mail
+from examples.outreach.mail import MAX_PARSED, MAX_TEXT, read_mail, write_mail
 
 ID = "<20260302.A1@mail.example>"
 
@@ -103,3 +103,35 @@ def test_every_mail_that_arrives_can_be_stored(raw: bytes) -> None:
     head = b"Message-ID: " + ID.encode() + b"\r\n"
     assert read_mail(head + raw).message_id == ID
     read_mail(raw)
+
+
+@pytest.mark.finding("N44")
+@pytest.mark.parametrize(
+    ("charset", "body"),
+    [
+        ("punycode", "bcher-kva"),
+        ("idna", "xn--bcher-kva"),
+        ("unicode_escape", "\\x41"),
+        ("raw-unicode-escape", "\\u0041"),
+        ("utf-7", "+AGE-"),
+    ],
+)
+def test_slow_decoders_of_python_are_never_used(charset: str, body: str) -> None:
+    raw = f"From: a@b.example\r\nContent-Type: text/plain; charset={charset}\r\n\r\n{body}"
+    assert read_mail(raw.encode()).text == body
+
+
+@pytest.mark.finding("N44")
+def test_of_a_mail_with_a_thousand_nested_parts_the_headers_are_read() -> None:
+    head = f"From: a@b.example\r\nMessage-ID: {ID}\r\nSubject: deep\r\n"
+    parts = "".join(f"Content-Type: multipart/mixed; boundary=b{n}\r\n\r\n--b{n}\r\n" for n in range(2_000))
+    mail = read_mail(f"{head}{parts}\r\nyes\r\n".encode())
+    assert (mail.message_id, mail.sender, mail.subject) == (ID, "a@b.example", "deep")
+
+
+@pytest.mark.finding("N44")
+def test_of_a_huge_mail_the_headers_are_read_and_a_long_text_is_cut_off() -> None:
+    head = f"From: a@b.example\r\nMessage-ID: {ID}\r\n\r\n".encode()
+    assert read_mail(head + b"x" * (MAX_PARSED + 1)).text == ""
+    assert read_mail(head + b"x" * (MAX_PARSED + 1)).message_id == ID
+    assert len(read_mail(head + b"x" * (2 * MAX_TEXT)).text) == MAX_TEXT

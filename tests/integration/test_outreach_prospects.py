@@ -32,6 +32,15 @@ def test_an_imported_row_is_created_updated_or_skipped_and_says_whose_it_is(env:
     ]
 
 
+@pytest.mark.finding("N55")
+def test_rows_without_name_and_address_are_not_one_prospect(env: Environment) -> None:
+    outreach = env.worker()
+    answers = [outreach.import_prospect(city=city) for city in ("Bremen", "Bremen", "Hamburg")]
+    assert [(one["action"], one["id"]) for one in answers] == [("skipped", None)] * 3
+    assert "neither" in answers[0]["reason"]
+    assert env.rows("SELECT id FROM prospects") == []
+
+
 @pytest.mark.mission("C5", "C7")
 def test_the_same_file_again_changes_no_column(env: Environment) -> None:
     outreach = env.worker()

@@ -93,7 +93,9 @@ def work() -> Work:
 # ── round trips and lost data ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_run_is_two_round_trips_and_a_replay_is_one(client: SyncClient, proxy: Proxy, work: Work) -> None:
+def test_a_run_is_two_round_trips_and_a_replay_is_one(backend: RedisBackend, mode: Mode, work: Work) -> None:
+    proxy = backend.proxy
+    client = SyncClient(backend) if mode == "blocking" else AsyncClient(backend)  # slow replies are not repeated
     client.run("warm", work)
     before = proxy.exchanges
     client.run("order 7", work)
@@ -101,6 +103,7 @@ def test_a_run_is_two_round_trips_and_a_replay_is_one(client: SyncClient, proxy:
     client.run("order 7", work)
     assert proxy.exchanges - before == 3
     assert proxy.connections == 1
+    client.close()
 
 
 @pytest.mark.rival(20)

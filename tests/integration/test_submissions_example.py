@@ -16,17 +16,16 @@ from decimal import Decimal
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
-from wsgiref.simple_server import make_server
 
 import httpx
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from examples.submissions.__main__ import Quiet, consume_all, main
+from examples.submissions.__main__ import consume_all, main
 from examples.submissions.bureau import Bureau, bureau, score_of
 from examples.submissions.desk import Desk
-from examples.submissions.intake import BROKERS, PATH, TOKEN, Threads, application, with_metrics
+from examples.submissions.intake import BROKERS, METRICS, PATH, TOKEN, application
 from examples.submissions.quote_table import QuoteTable
 from examples.submissions.rules import CENT, RATES, Submission
 from onceward import Once, PayloadMismatch
@@ -284,7 +283,7 @@ def test_a_worker_that_dies_right_after_the_commit_leaves_the_row_and_the_record
 
 @pytest.mark.mission("B6")
 def test_a_clients_key_a_content_key_and_a_business_key(env: Environment) -> None:
-    brokers = {"Bearer a": "north", "Bearer b": "south"}
+    brokers = {"a": "north", "b": "south"}
     app = httpx.WSGITransport(application(env.desk, brokers))
     with httpx.Client(transport=app, base_url="http://insurer") as client:
 
@@ -312,22 +311,18 @@ def test_a_key_for_a_call_cannot_be_used_for_another_call(env: Environment) -> N
 
 @pytest.mark.mission("B3", "B7")
 def test_a_submission_over_http_and_the_same_from_a_queue_are_one(env: Environment) -> None:
-    with make_server(
-        "127.0.0.1", 0, application(env.desk, BROKERS), server_class=Threads, handler_class=Quiet
-    ) as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}"
-        answer = httpx.post(url + PATH, content=msgspec.json.encode(submission(1)), headers=TOKEN).json()
+    transport = httpx.WSGITransport(application(env.desk, BROKERS))
+    with httpx.Client(transport=transport, base_url="http://insurer") as client:
+        answer = client.post(PATH, content=msgspec.json.encode(submission(1)), headers=TOKEN).json()
         assert (answer["replay"], answer["quote"]["decision"]) == (False, "quoted")
         queue = MemoryQueue("submissions")
         for number in (2, 3):
             queue.put(msgspec.json.encode(submission(number)))
         queue.put(msgspec.json.encode(submission(4, begins="2027-01-01")))
         asyncio.run(consume_all(env.desk, queue))
-        assert httpx.post(url + PATH, content=b"{}", headers=TOKEN).status_code == 400
-        assert httpx.post(url + PATH, content=msgspec.json.encode(submission(1))).status_code == 401
-        assert httpx.get(url + PATH).status_code == 404
-        server.shutdown()
+        assert client.post(PATH, content=b"{}", headers=TOKEN).status_code == 400
+        assert client.post(PATH, content=msgspec.json.encode(submission(1))).status_code == 401
+        assert client.get(PATH).status_code == 404
     assert (len(env.remote.ledger), len(env.desk.quotes.rows())) == (2, 2)
 
 
@@ -346,13 +341,23 @@ def test_the_metric_counts_replays_separately(env: Environment) -> None:
 
 
 @pytest.mark.mission("B8")
-def test_metrics_are_served_beside_the_submissions(env: Environment) -> None:
-    app = with_metrics(application(env.desk, BROKERS), env.desk)
-    with httpx.Client(transport=httpx.WSGITransport(app), base_url="http://insurer", headers=TOKEN) as client:
+@pytest.mark.finding("N54")
+def test_one_submission_is_counted_once_though_its_request_has_a_key(env: Environment) -> None:
+    registry = CollectorRegistry()
+    stop = prometheus.export(env.desk.once, registry, **METRICS)
+    transport = httpx.WSGITransport(application(env.desk, BROKERS))
+    with httpx.Client(transport=transport, base_url="http://insurer", headers=TOKEN) as client:
         for number in (1, 2):
-            client.post(PATH, content=msgspec.json.encode(submission(number)))
-        said = client.get("/metrics").text
-    assert 'submission_processed_total{replay="true"' in said
+            sent = {"Idempotency-Key": f"north-{number}"}
+            assert client.post(PATH, content=msgspec.json.encode(submission(number)), headers=sent).status_code == 200
+    stop()
+    samples = [sample for metric in registry.collect() for sample in metric.samples]
+    counted = {
+        (sample.labels["scope"].rpartition("/")[2], sample.labels["replay"]): sample.value
+        for sample in samples
+        if sample.name == "submission_processed_total" and sample.value
+    }
+    assert counted == {("submission", "false"): 1, ("submission", "true"): 1}
 
 
 @pytest.mark.mission("B8")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-PATIENCE = 30.0  # seconds for a server to start or to end
+PATIENCE = 120.0  # seconds for a server to start or to end
 BETWEEN_LOOKS = 0.02
 
 SERVANTS = ("postgres", "nobody")  # plain: ok

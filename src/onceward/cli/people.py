@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,13 +23,14 @@ if TYPE_CHECKING:  # optional dependency: other commands work without it
 
 KINDS: Final = ("golden", "crosswalk", "evidence")
 FORMATS: Final = ("csv", "ndjson", "parquet")
+BACKENDS: Final = ("duckdb", "spark")
 ANSWERS: Final = ("same", "different")
 COLUMNS: Final = ("one", "other", "answer")
 
 
 @program.group("people")
 def people_group() -> None:
-    """Search, show, export and delete people; answer questions from a file; train the model.
+    """Search, show, export and delete people; answer questions from a file; train the model; link all records.
 
     \b
     Examples:
@@ -39,6 +41,7 @@ def people_group() -> None:
       onceward people answer answers.csv               a CSV file with the columns one, other, answer
       onceward people delete p7                        erase everything about a person
       onceward people train                            learn from your own records
+      onceward people link                             compare all records in one batch
     """
 
 
@@ -192,6 +195,37 @@ def train_command(*, relink: bool, url: str) -> None:
     click.echo(f"Learned from {model.records:,} records and {model.answers:,} answers.", err=True)
     if relink:
         click.echo(f"{count:,} records were compared again.", err=True)
+
+
+@people_group.command("link")
+@click.option("--backend", type=click.Choice(BACKENDS), default="duckdb", show_default=True,
+              help="Where similar pairs are found: on this machine, or on Spark.")  # fmt: skip
+@PEOPLE
+@OUTPUT
+def link_command(*, backend: str, url: str) -> None:
+    """Compare all stored records in one batch and assign them to people again.
+
+    Use it after a large import with --no-similarity, or after `onceward people train`. Splink finds the similar pairs;
+    the rules that decide are those of an import, so the result is the same. Keys and answers of operators still decide
+    first. Running it again changes nothing.
+
+    With --backend spark, it runs on the Spark session that spark-submit or the environment configures.
+    """
+    shown = sys.stderr.isatty()
+
+    def show(count: int) -> None:
+        if shown:
+            click.echo(f"\r{count:,} records compared", nl=False, err=True)
+
+    with _open(url) as people:
+        count = people.link(backend, progress=show)
+        total = len(people)
+    if shown:
+        click.echo(err=True)
+    if wants_json():
+        display.print_json({"records": count, "people": total})
+        return
+    click.echo(f"{count:,} records were compared; people: {total:,}.", err=True)
 
 
 def _open(url: str) -> People:

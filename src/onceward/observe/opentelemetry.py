@@ -35,6 +35,7 @@ def export(
     meter_provider: MeterProvider | None = None,
     *,
     processed: str = PROCESSED,
+    processed_operation: str | None = None,
     pending: bool = True,
     rules: dict[str, Any] | None = None,
 ) -> Callable[[], None]:
@@ -42,8 +43,9 @@ def export(
 
     `meter_provider` is the global one by default.
 
-    `processed` is the name of the counter with the attribute `replay`. With `pending=False`, the store is not read: one
-    process of many is enough for that. `rules` are thresholds, as for `check`.
+    `processed` is the name of the counter with the attribute `replay`. It counts all operations, or only
+    `processed_operation`: if an HTTP request runs another operation, both are counted otherwise. With `pending=False`,
+    the store is not read: one process of many is enough for that. `rules` are thresholds, as for `check`.
     """
     try:
         from opentelemetry import metrics, trace
@@ -64,9 +66,10 @@ def export(
         name = counter_name(event.name, state=event.state, reason=event.reason)
         if name is None:
             return
-        scope = {"scope": labels.of(event.scope)}
+        label = labels.of(event.scope)
+        scope = {"scope": label}
         counters[name].add(1, scope)
-        if name in ("executed", "replayed"):
+        if name in ("executed", "replayed") and processed_operation in (None, label.rpartition("/")[2]):
             answered.add(1, {**scope, "replay": name == "replayed"})
         span = trace.get_current_span()
         if span.is_recording():

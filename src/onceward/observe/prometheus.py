@@ -49,7 +49,7 @@ class Metrics:
         self._known: set[tuple[str, str]] = set()
         self._pending = RecordGauges()
 
-    def listener(self, processed: str) -> Callable[[Event], None]:
+    def listener(self, processed: str, operation: str | None) -> Callable[[Event], None]:
         """Return a listener for a client. `processed` is the name of the counter with the label `replay`."""
         from prometheus_client import Counter
 
@@ -61,9 +61,9 @@ class Metrics:
                 ["scope", "replay"],
                 registry=self._registry,
             )
-        return partial(self._on_event, name)
+        return partial(self._on_event, name, operation)
 
-    def _on_event(self, processed: str, event: Event) -> None:
+    def _on_event(self, processed: str, operation: str | None, event: Event) -> None:
         name = counter_name(event.name, state=event.state, reason=event.reason)
         if name is None:
             return
@@ -71,7 +71,7 @@ class Metrics:
         if (processed, scope) not in self._known:
             self._initialise(processed, scope)
         self._counters[name].labels(scope).inc()
-        if name in ("executed", "replayed"):
+        if name in ("executed", "replayed") and operation in (None, scope.rpartition("/")[2]):
             self._processed[processed].labels(scope, "true" if name == "replayed" else "false").inc()
 
     def _initialise(self, processed: str, scope: str) -> None:
@@ -131,13 +131,16 @@ def export(
     registry: CollectorRegistry | None = None,
     *,
     processed: str = PROCESSED,
+    processed_operation: str | None = None,
     pending: bool = True,
     rules: dict[str, Any] | None = None,
 ) -> Callable[[], None]:
     """Count the events of this client in a registry, by default the global one. Return a function that stops it.
 
-    `processed` is the name of the counter with the label `replay`; dots become underscores. With `pending=False`, a
-    scrape does not read the store: one process of many is enough for that. `rules` are thresholds, as for `check`.
+    `processed` is the name of the counter with the label `replay`; dots become underscores. It counts all operations,
+    or only `processed_operation`: if an HTTP request runs another operation, both are counted otherwise. With
+    `pending=False`, a scrape does not read the store: one process of many is enough for that. `rules` are thresholds,
+    as for `check`.
     """
     try:
         import prometheus_client
@@ -149,7 +152,7 @@ def export(
     metrics = _metrics.get(registry)
     if metrics is None:
         metrics = _metrics[registry] = Metrics(registry)
-    stops = [once.subscribe(metrics.listener(processed))]
+    stops = [once.subscribe(metrics.listener(processed, processed_operation))]
     if pending:
         stops.append(metrics.add_gauges(figures_reader(once, rules or {})))
 

@@ -191,12 +191,17 @@ class BatchState:
         ):
             for block, number in tables.candidates(wanted, most) if wanted else ():
                 members.setdefault(block, []).append(number)
-        best = [candidates_of(one.blocks, members) for one in batch]
-        numbers = [str(number) for number in set(chain.from_iterable(best))]
+        self.set_candidates(tables, batch, [candidates_of(one.blocks, members) for one in batch])
+
+    def set_candidates(
+        self, tables: Tables, batch: Sequence[PreparedRecord], candidates: Sequence[Sequence[int]]
+    ) -> None:
+        """Read the candidates of each record of the batch, given by their numbers."""
+        numbers = [str(number) for number in set(chain.from_iterable(candidates))]
         rows = tables.run(CANDIDATES, numbers) if numbers else []
         found = {number: Candidate(number, person, _form(form)) for number, person, form in rows}
-        for one, several in zip(batch, best, strict=True):
-            self.candidates[one.source, one.record] = [found[number] for number in several]
+        for one, several in zip(batch, candidates, strict=True):
+            self.candidates[one.source, one.record] = [found[number] for number in several if number in found]
 
     def load_people(self, tables: Tables, people: Iterable[str]) -> None:
         """Read all records of these people, and of everyone that links lead to."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from types import MappingProxyType
 from zlib import crc32
 
 import msgspec
@@ -43,14 +44,27 @@ def ingest(
     return [decisions[position] for position in sorted(decisions)]
 
 
+Candidates = Mapping[tuple[str, str], Sequence[int]]
+"""By source and record: the numbers of the records to compare it with."""
+
+
 def relink_batch(
-    tables: Tables, preset: Preset, similarity: Similarity, records: Sequence[PreparedRecord], now: int
+    tables: Tables,
+    preset: Preset,
+    similarity: Similarity,
+    records: Sequence[PreparedRecord],
+    now: int,
+    *,
+    known: Candidates = MappingProxyType({}),
 ) -> None:
-    """Link stored records again and divide the people they belong to. Units and contents stay as they are."""
+    """Link stored records again and divide the people they belong to. Units and contents stay as they are.
+
+    `known` has the candidates of records that need no search.
+    """
     matcher = Matcher(preset, similarity, BatchState())
     batch = dict(enumerate(records))
     matcher.state.read_contributions(tables, batch.values())
-    _read(tables, matcher, batch)
+    _read(tables, matcher, batch, known)
     before = [matcher.relink(record) for record in records]
     state = matcher.state
     tables.lock_people(sorted(_changed_people(matcher, ())))
@@ -93,7 +107,9 @@ def _rejection(error: InvalidRecord) -> Decision:
     return Decision("rejected", None, "invalid", str(error))
 
 
-def _read(tables: Tables, matcher: Matcher, batch: dict[int, PreparedRecord]) -> None:
+def _read(
+    tables: Tables, matcher: Matcher, batch: dict[int, PreparedRecord], known: Candidates = MappingProxyType({})
+) -> None:
     """Lock the keys of the batch, and read everything that its decisions depend on."""
     state = matcher.state
     if tables.lock_keys(chain.from_iterable(_lock_keys(one) for one in batch.values())):
@@ -107,7 +123,9 @@ def _read(tables: Tables, matcher: Matcher, batch: dict[int, PreparedRecord]) ->
             people |= {state.person_of(state.keys[key]) for key in keys if key in state.keys}
     if matcher.preset.use_similarity:
         compared = [one for one in batch.values() if any(one.blocks)]
-        state.read_candidates(tables, compared)
+        state.read_candidates(tables, [one for one in compared if (one.source, one.record) not in known])
+        found_before = [one for one in compared if (one.source, one.record) in known]
+        state.set_candidates(tables, found_before, [known[one.source, one.record] for one in found_before])
         people |= {found.person for one in compared for found in matcher.shortlist(one)}
     state.load_people(tables, people)
     state.read_distinct(tables)

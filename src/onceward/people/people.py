@@ -13,7 +13,7 @@ from onceward.errors import ConfigurationError, RetryTransaction
 from onceward.protocol.ports import Clock
 from onceward.stores.clock import WallClock
 
-from . import queries, review, search, split, training
+from . import linking, queries, review, search, split, training
 from . import tables as sql
 from .databases import open_database
 from .erase import erase
@@ -239,6 +239,19 @@ class People:
             return relink(tables, self.preset, self._similarity, self._clock.now())
 
         return self._run_with_retries(work)
+
+    def link(self, backend: str = "duckdb", *, progress: Callable[[int], None] = lambda _count: None) -> int:
+        """Compare all records again in one batch, and divide them into people. Return the number of records.
+
+        The result is that of `relink`. Splink finds the pairs: on DuckDB, which uses all cores of this machine and
+        writes to disk what does not fit into memory, or with `backend="spark"` on the Spark session of this process.
+        `progress` is called with the number of records that are done. Running it again changes nothing.
+        """
+        self._run_with_retries(self._check)
+        with linking.find_similar_pairs(self._database, self.preset, self.model, backend) as pairs:
+            return self._run_with_retries(
+                lambda tables: pairs.load(tables, self._similarity, self._clock.now(), progress)
+            )
 
     def reindex(self) -> int:
         """Rebuild the index for the fields declared here, in one transaction. Return the number of records."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Final
@@ -12,7 +13,7 @@ from . import tables as sql
 from .fields import Preset, declaration
 from .ingest import relink_batch
 from .merge import as_mapping
-from .preparation import InvalidRecord, encode_record, prepare_record
+from .preparation import InvalidRecord, PreparedRecord, encode_record, prepare_record
 from .similarity import Similarity
 from .source import SourceRecord
 from .tables import Row, Tables
@@ -46,21 +47,44 @@ def reindex(tables: Tables, preset: Preset, now: int) -> int:
     return count
 
 
-def relink(tables: Tables, preset: Preset, similarity: Similarity, now: int) -> int:
-    """Delete the links, compare all records again, and divide them into people. Return the number of records."""
+def relink(
+    tables: Tables,
+    preset: Preset,
+    similarity: Similarity,
+    now: int,
+    *,
+    find: Callable[[int, PreparedRecord], Sequence[int] | None] = lambda _number, _record: None,
+    progress: Callable[[int], None] = lambda _count: None,
+) -> int:
+    """Delete the links, compare all records again, and divide them into people. Return the number of records.
+
+    `find` returns the numbers of the records to compare a record with, or None: then the index is searched. It is
+    called in the order of the numbers. `progress` is called with the number of records that are done.
+    """
     tables.lock_all()
     tables.run(DELETE_LINKS)
-    count = last = 0
+    count = 0
+    for batch in stored_records(tables, preset):
+        found = {(one.source, one.record): find(number, one) for number, one in batch}
+        known = {name: numbers for name, numbers in found.items() if numbers is not None}
+        relink_batch(tables, preset, similarity, [one for _, one in batch], now, known=known)
+        count += len(batch)
+        progress(count)
+    return count
+
+
+def stored_records(tables: Tables, preset: Preset) -> Iterator[list[tuple[int, PreparedRecord]]]:
+    """Yield all stored records that can be compared, with their numbers, in batches and in order."""
+    last = 0
     while rows := tables.run(NEXT_CONTRIBUTIONS, last, BATCH_SIZE):
-        records = []
-        for _, _, _, source, record, fields in rows:
+        batch = []
+        for number, _, _, source, record, fields in rows:
             values = as_mapping(fields)
             with suppress(InvalidRecord):
-                records.append(prepare_record(preset, encode_record(SourceRecord(source, values, record)), values))
-        relink_batch(tables, preset, similarity, records, now)
+                one = prepare_record(preset, encode_record(SourceRecord(source, values, record)), values)
+                batch.append((number, one))
+        yield batch
         last = rows[-1][0]
-        count += len(rows)
-    return count
 
 
 def _index_rows(tables: Tables, preset: Preset, rows: list[Row], now: int) -> None:
