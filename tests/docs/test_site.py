@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -85,11 +86,25 @@ def test_a_picture_is_drawn_for_light_and_dark() -> None:
     assert "http" not in pictures[dark].replace("http://www.w3.org/", "")
 
 
-def test_the_charts_show_figures_of_the_speed_page() -> None:
-    for title, pattern in charts.CHARTS.values():
-        shown = charts.bars(pattern, charts.SPEED.read_text(encoding="utf-8"))
-        assert len(shown) >= 4, title
-        assert all(f"{bar.ratio:g} ×" in charts.draw(title, shown, "dark") for bar in shown)
+def test_the_charts_show_every_figure_of_the_latest_tables() -> None:
+    text = charts.SPEED.read_text(encoding="utf-8")
+    for title, kind in charts.CHARTS.values():
+        shown = charts.bars(kind, text)
+        drawn = charts.draw(title, shown, "dark", slower_if_above=kind == "the time")
+        assert all(f"{bar.ratio:g} ×" in drawn for bar in shown)
+    cases = {bar.case for _, kind in charts.CHARTS.values() for bar in charts.bars(kind, text)}
+    for heading in charts.LATEST:
+        table = text.partition(f"{heading}\n")[2].partition("\n#")[0]
+        rows = [line for line in table.splitlines() if re.search(r"× (as fast|the time) \|", line)]
+        assert len(rows) == len(charts.ROW.findall(table)) > 10, "a row is not drawn"
+        assert all(any(case.startswith(line[2:].partition(", against ")[0]) for case in cases) for line in rows)
+
+
+def test_a_case_that_is_slower_is_drawn_as_slower() -> None:
+    bad = charts.INKS["light"][2]
+    assert bad in charts.draw("t", [charts.Bar("a", 0.9)], "light", slower_if_above=False)
+    assert bad in charts.draw("t", [charts.Bar("a", 1.4)], "light", slower_if_above=True)
+    assert bad not in charts.draw("t", [charts.Bar("a", 2.0)], "light", slower_if_above=False)
 
 
 def test_every_command_and_metric_is_in_the_reference() -> None:
