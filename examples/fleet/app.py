@@ -7,7 +7,7 @@ from typing import Any
 
 from examples.fleet.events import Document, Documents
 from examples.fleet.handlers import ingest_health, system_events
-from onceward import AsyncOnce
+from onceward import AsyncOnce, InvalidKey
 from onceward.http.endpoint import AsyncEndpoint
 from onceward.http.messages import InboundRequest, Response, problem
 from onceward.http.push import AsyncPubSubPush
@@ -55,8 +55,8 @@ class Fleet(AsyncEndpoint):
         pipelines = (of_pipelines or once).state("ops_ingest_pipelines", Document, window=keep)
         self.pipelines = Documents(pipelines, topic)
         self.push = AsyncPubSubPush(once, "ops_dedupe", check=check)
-        self.push.on(system_events.SystemEvent, claim=False)(system_events.handler(self.services))
-        self.push.on(ingest_health.IngestHealth, claim=False)(ingest_health.handler(self.pipelines))
+        self.push.on(system_events.SystemEvent, claim=False, final=InvalidKey)(system_events.handler(self.services))
+        self.push.on(ingest_health.IngestHealth, claim=False, final=InvalidKey)(ingest_health.handler(self.pipelines))
 
     async def refuse_head(self, request: InboundRequest, length: int) -> Response | None:
         """Refuse pushes without a token, and other methods than GET, before a body is read."""

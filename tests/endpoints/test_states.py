@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from onceward import Outcome, RecordState
+from onceward import InvalidKey, Outcome, RecordState
 from onceward.http.push import PushMessage
 from onceward.latest import Ordering
 from tests.clients import SyncClient
@@ -61,7 +61,7 @@ def test_an_event_that_can_never_be_applied_is_recorded_and_one_of_the_future_is
     endpoint = pubsub_of(client, "ops_dedupe")
     services = client.once.state("ops_services")
 
-    @endpoint.on({"service", "status"}, claim=False)
+    @endpoint.on({"service", "status"}, claim=False, final=InvalidKey)
     def heartbeat(message: PushMessage[Any]) -> Outcome[Any]:
         outcome: Outcome[Any] = client.wait(services.apply("billing", place(message), message.payload["status"]))
         return outcome

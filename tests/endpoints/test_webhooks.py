@@ -16,7 +16,19 @@ import stripe as stripe_package
 from slack_sdk.signature import SignatureVerifier
 from standardwebhooks.webhooks import Webhook as StandardWebhook
 
-from onceward import ConfigurationError, Once, OncewardWarning, RecordState, calendar, forever, lasting, sliding
+from onceward import (
+    ConfigurationError,
+    InvalidKey,
+    MissingKey,
+    Once,
+    OncewardWarning,
+    PayloadMismatch,
+    RecordState,
+    calendar,
+    forever,
+    lasting,
+    sliding,
+)
 from onceward.http.webhooks import (
     InboundRequest,
     Response,
@@ -327,6 +339,24 @@ def test_a_handler_that_fails_is_retried_and_the_answer_of_one_that_answers_is_s
     assert endpoint.send(request).status == 500
     assert [endpoint.post(request) for _ in range(2)] == [(200, {"text": "thanks for g1"})] * 2
     assert len(tries) == 2
+
+
+@pytest.mark.finding("N10")
+@pytest.mark.parametrize("error", [InvalidKey, MissingKey, ConfigurationError, PayloadMismatch, ValueError])
+def test_no_error_of_a_handler_is_acknowledged_unless_it_is_declared_final(
+    client: SyncClient, caplog: pytest.LogCaptureFixture, error: type[Exception]
+) -> None:
+    def handle(event: WebhookEvent) -> None:
+        raise error(f"no customer in {event.id}")
+
+    endpoint = webhook_of(client, github(SECRET), handle)
+    assert [endpoint.send(by_github(b"{}", id="g1")).status for _ in range(2)] == [500, 500]
+    logged = [one.getMessage() for one in caplog.records if one.name == "onceward.raised"]
+    assert len(logged) == (0 if error is PayloadMismatch else 2), "the event of a mismatch is logged already"
+    assert all(f"the work raised {error.__qualname__} in\n" in one and ", in handle" in one for one in logged)
+    declared = webhook_of(client, github(SECRET), handle, name="declared", final=error)
+    assert declared.send(by_github(b"{}", id="g1")).status == 204
+    assert client.read("g1", name="declared").state is RecordState.FAILED
 
 
 @pytest.mark.fault("F51")

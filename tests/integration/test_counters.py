@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from onceward import AlreadyRunning, ConfigurationError, Once, OutcomeUnknown, PayloadMismatch, StoreUnavailable
-from onceward.client.base import enable_counters
+from onceward.client.counting import enable_counters
 from onceward.errors import StillRunning, Stopping, StoreBroken
 from onceward.latest import Ordering
 from onceward.protocol.counters import HOUR, CounterTotals

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from pathlib import Path
 from typing import Any
 
@@ -60,3 +60,40 @@ async def test_a_call_that_is_closed_waits_for_nothing_and_its_lease_expires(tmp
         entry = await once.read("k")
         assert entry is not None
         assert entry.state is RecordState.PENDING
+
+
+class Until:
+    """Run a coroutine inside this task until it has reached the given point, and then no further."""
+
+    def __init__(self, call: Coroutine[Any, Any, None], reached: list[str]) -> None:
+        self._call = call
+        self._reached = reached
+
+    def __await__(self) -> Generator[Any, None, None]:
+        waits_for = self._call.send(None)
+        while not self._reached:
+            yield waits_for
+            waits_for = self._call.send(None)
+
+
+@pytest.mark.parametrize("kind", ["claim", "lock"])
+async def test_a_block_that_is_closed_waits_for_nothing(tmp_path: Path, kind: str) -> None:
+    reached: list[str] = []
+    async with AsyncOnce(f"sqlite:///{tmp_path}/once.db", lease="1h") as once:
+
+        async def work() -> None:
+            async with once.claim("k") if kind == "claim" else once.lock("k"):
+                reached.append("inside")
+                await asyncio.get_running_loop().create_future()
+
+        call = work()
+        await Until(call, reached)
+        call.close()  # raises RuntimeError if the block awaits anything
+        if kind == "lock":
+            async with once.lock("k", wait="60s"):  # the heartbeat's thread has released it, long before its lease
+                reached.append("again")
+            assert reached == ["inside", "again"]
+        else:
+            entry = await once.read("k")
+            assert entry is not None
+            assert entry.state is RecordState.PENDING

@@ -146,14 +146,14 @@ def test_without_the_name_a_text_means_the_key_that_was_given(client: SyncClient
 
 
 def test_a_text_that_two_keys_share_is_not_guessed(client: SyncClient) -> None:
-    @client(name="pay", key="pay:{order}")
-    def pay(order: object) -> None: ...
+    @client(name="pay", key="pay:{shop}:{order}")
+    def pay(shop: str, order: str) -> None: ...
 
-    pay(5)
-    assert client.read("pay:5", name="pay").state is RecordState.COMPLETED
-    pay("5")
+    pay("a", "b:5")
+    assert client.read("pay:a:b:5", name="pay").state is RecordState.COMPLETED
+    pay("a:b", "5")
     with pytest.raises(InvalidKey, match="several records"):
-        client.read("pay:5", name="pay")
+        client.read("pay:a:b:5", name="pay")
 
 
 @pytest.mark.parametrize("store", [Path("x.db"), 5, "", object()])

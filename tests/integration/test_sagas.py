@@ -151,6 +151,24 @@ def test_a_saga_that_was_undone_starts_again_under_other_keys(shop: Shop) -> Non
     assert len(shop.keys["undo charge"]) == 1
 
 
+@pytest.mark.finding("N11")
+def test_the_first_caller_can_tell_undone_from_half_undone_and_half_done(shop: Shop) -> None:
+    order = shop.usual()
+    shop.trouble["ship"] = [Refused(), Refused()]
+    with pytest.raises(Refused):
+        order(number=1)
+    assert order.read(number=1).state is RecordState.FAILED, "undone: the error of its step"
+    shop.trouble["undo charge"] = [ConnectionError("bank")] * 10
+    with pytest.raises(OutcomeParked, match=r"half undone .UndoFailed.*onceward resolve") as caught:
+        order(number=2)
+    assert isinstance(caught.value.__cause__, Refused)
+    assert order.read(number=2).state is RecordState.PARKED
+    shop.trouble["mail"] = [ConnectionError("mail")] * 10
+    with pytest.raises(OutcomeParked, match="half done") as caught:
+        order(number=3)
+    assert isinstance(caught.value.__cause__, ConnectionError)
+
+
 @pytest.mark.fault("F74")
 @on_every_store
 def test_an_undo_that_fails_is_repeated_and_then_waits_for_a_person(shop: Shop) -> None:

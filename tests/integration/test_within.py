@@ -45,6 +45,16 @@ def test_a_handler_that_raises_rolls_back_its_own_writes_and_leaves_the_transact
     assert sqlite_client.read("a") is None
 
 
+def test_a_stop_iteration_of_a_handler_stays_one(sqlite_client: SyncClient, connection: sqlite3.Connection) -> None:
+    if sqlite_client.mode == "async":
+        pytest.skip("Python makes it a RuntimeError in every coroutine")
+    with connection, within(sqlite_client, connection) as tx:
+        assert isinstance(tx.outcome("k", lambda: next(iter([]))).exception, StopIteration)
+        with pytest.raises(StopIteration):
+            tx.run("k", lambda: next(iter([])))
+    assert sqlite_client.read("k") is None
+
+
 # ── the end of the block ──
 
 

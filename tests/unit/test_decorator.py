@@ -6,6 +6,8 @@ import functools
 import subprocess
 import sys
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -263,7 +265,7 @@ def test_a_function_that_has_grown_an_argument_never_replays_what_it_did_without
 
 
 KEYS: list[Any] = ["a", " ", "é", "a\u202e", "\n", "x" * 127, "x" * 201, "\x7f😀" + "y" * 198, "漢" * 60, 5, -5, 10**30]
-KEYS += [True, 1.5, b"x", (1, 2), ["a"], ["", "a", ""]]
+KEYS += [0, Decimal("1.50"), date(2026, 1, 31)]
 
 
 @pytest.mark.mission("A2")
@@ -277,5 +279,5 @@ def test_a_key_that_is_one_argument_alone_is_the_same_by_whichever_way_it_is_mad
     def alone(order: Any) -> None: ...
 
     assert alone.job((value,), {}).key == alone.job((), {"order": value}).key == alone.key(value)
-    if not isinstance(value, list):
+    if isinstance(value, str):
         assert alone.key(value).id == once.key(value, name=alone.operation.name).id

@@ -7,7 +7,6 @@ import functools
 import gc
 import inspect
 import pickle
-import sys
 import weakref
 from typing import Any
 
@@ -40,17 +39,24 @@ def test_name_docstring_and_signature_are_the_functions(client: SyncClient) -> N
     assert "charge" in repr(Till.once)
 
 
+@pytest.mark.finding("N12")
+@pytest.mark.filterwarnings("ignore:'asyncio.iscoroutinefunction' is deprecated:DeprecationWarning")
 def test_frameworks_see_which_functions_are_async() -> None:
-    async def work() -> None: ...
-    def plain() -> None: ...
+    async def work(x: int, *, y: int = 1) -> None: ...
+    def plain(x: int, *, y: int = 1) -> None: ...
 
     once = Once(MemoryStore())
-    with_loop = AsyncOnce(MemoryStore())(work)
-    assert asyncio.iscoroutinefunction(with_loop)
-    assert asyncio.iscoroutinefunction(once(work))
-    assert not asyncio.iscoroutinefunction(once(plain))
-    if sys.version_info >= (3, 12):
-        assert inspect.iscoroutinefunction(with_loop)
+
+    class Service:
+        method = once(key="{x}")(work)
+        plain_method = once(key="{x}")(plain)
+
+    for is_async in (asyncio.iscoroutinefunction, inspect.iscoroutinefunction):
+        for marked in (AsyncOnce(MemoryStore())(work), once(work), Service().method, functools.partial(once(work), 1)):
+            assert is_async(marked)
+            assert "y: 'int' = 1" in str(inspect.signature(marked))
+        for unmarked in (once(plain), Service().plain_method, functools.partial(once(plain), 1)):
+            assert not is_async(unmarked)
 
 
 once_by_name = Once("memory://")

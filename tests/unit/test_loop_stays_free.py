@@ -222,7 +222,7 @@ async def test_large_arguments_are_hashed_on_another_thread(backend: Backend, re
         for verb in (of_all, of_all.outcome, of_all.read, of_all.forget):
             await verb(MANY)
             assert "key.canonical" in recorder.heavy()
-        await once.map(count, [MANY], key="map:{items}")
+        await once.map(count, [MANY], key=lambda items: items)
         assert "key.canonical" in recorder.heavy()
         await once.map(count, [MANY], key="the same for all")
         assert "fingerprint.canonical" in recorder.heavy()

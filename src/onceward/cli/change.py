@@ -57,6 +57,7 @@ from .program import (
     store_url,
     wants_json,
 )
+from .typed_result import APP, encode_result
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -177,6 +178,7 @@ def _finding_options(command: Command) -> Command:
 @_finding_options
 @click.option("--undo", is_flag=True, help="For a saga, with --not-applied: do not retry; undo its steps.")
 @click.option("--result", metavar="JSON", help="With --applied: the result that deliveries get.  [default: null]")
+@APP
 @setting_option("--window", metavar="DURATION", help="How long the result is replayed, or: forever.  [default: 24h]")
 @WHY
 @YES
@@ -187,12 +189,14 @@ def resolve(
     finding: str | None,
     undo: bool,
     result: str | None,
+    app: str | None,
     why: str,
     yes: bool,
 ) -> None:
     """Record how the attempt of a PARKED record ended, after you have found out.
 
-    The result is stored as plain JSON values, not encrypted. It is not written to the audit trail.
+    With --app, the result is checked against the return type of the function, and stored as a call would store it.
+    Without it, the result is stored as plain JSON values, not encrypted. It is not written to the audit trail.
 
     For a saga, record how the step that blocks it ended (`onceward sagas` shows which). The next delivery or a
     recovery worker then continues the saga; after --abandon, it is undone. If the step was certainly not done and must
@@ -201,15 +205,11 @@ def resolve(
     \b
     Examples:
       onceward resolve wire:7 --applied --result '"confirmed by the bank"'
+      onceward resolve charge:7 --applied --result '{"id": "r1"}' --app shop.payments:charge
       onceward resolve wire:7 --not-applied --why "no such transfer at the bank"
       onceward resolve order:7 --not-applied --undo
     """
-    if finding is None:
-        raise click.UsageError("choose one of --applied, --not-applied, --abandon")
-    if result is not None and finding != "applied":
-        raise click.UsageError("--result requires --applied")
-    if undo and finding != "not_applied":
-        raise click.UsageError("--undo requires --not-applied")
+    finding = _check_finding(finding, result, app, undo=undo)
     value = _parse_result(result)
     signed = signature("resolve", user_and_host(), why, f"{finding}, undo" if undo else finding)
     with opened_store(store_url()) as store:
@@ -227,15 +227,29 @@ def resolve(
         if undo:
             request = compensation_request(record, now, validity)
         elif record.note.get(SAGA):
+            if app is not None:
+                raise CommandError("--app does not apply to sagas → resolve it in Python: saga.resolve(…)", Exit.USAGE)
             request = resolve_request(record, _saga_decision(record, Resolution(finding), value), validity)
         elif finding == "applied":
-            encoded = PLAIN.encode(value, record.id)
-            if encoded.data is None:
-                raise CommandError(f"the result cannot be stored: {encoded.reason}", Exit.USAGE)
-            request = replace(request, result=encoded.data, digest=encoded.digest, note=note_without_input(record.note))
+            encoded = encode_result(value, result, record, app)
+            stored = encoded.data is not None
+            note = note_without_input(record.note)
+            request = replace(request, result=encoded.data, digest=encoded.digest, stored=stored, note=note)
         settle(store, record, request, signed)
     _warn_null_result(finding, result)
     print_done(f"resolved as {finding.replace('_', ' ')}", [record])
+
+
+def _check_finding(finding: str | None, result: str | None, app: str | None, *, undo: bool) -> str:
+    if finding is None:
+        raise click.UsageError("choose one of --applied, --not-applied, --abandon")
+    if result is not None and finding != "applied":
+        raise click.UsageError("--result requires --applied")
+    if app is not None and finding != "applied":
+        raise click.UsageError("--app requires --applied")
+    if undo and finding != "not_applied":
+        raise click.UsageError("--undo requires --not-applied")
+    return finding
 
 
 def _warn_null_result(finding: str, result: str | None) -> None:

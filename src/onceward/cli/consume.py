@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onceward.client.base import enable_counters
+from onceward.client.counting import enable_counters
 from onceward.errors import OncewardError
 
 from .display import safe

@@ -193,7 +193,10 @@ def _print_notices(store: EffectiveSetting) -> None:
     """Print which file selects the store and which files are ignored, because a file can redirect the command."""
     folder = Path.cwd()
     for path in untrusted_files(folder):
-        print_error(f"{path} is ignored, because other users can change it → run: chmod go-w {path}; chown it to you")
+        print_error(
+            f"{path} is ignored, because everyone can write to it or its owner is neither you nor root"
+            f" → run: chmod o-w {path}, and chown it to you"
+        )
     if store.source in FILES:
         print_error(f"using the store that {folder / store.source} names")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from onceward.client.base import enable_counters
+from onceward.client.counting import enable_counters
 from onceward.client.sync import Once
 from onceward.errors import ConfigurationError
 from onceward.protocol.outcome import Executed, Failed, Replayed

@@ -13,7 +13,8 @@ from typing import Any
 
 import click
 
-from onceward.client.base import BaseClient, enable_counters
+from onceward.client.base import BaseClient
+from onceward.client.counting import enable_counters
 from onceward.client.sync import Once
 from onceward.protocol.outcome import Executed, Failed, Replayed, Running
 from onceward.schedules.definition import Missed, Ran, format_time

@@ -31,7 +31,9 @@ class Administration(BaseClient):
         """Return the record under the key, or None. If it is a saga, its journal is `.saga`."""
         from onceward.sagas import records as saga_records  # imported here: few programs need it, and imports take time
 
-        return run(saga_records.read(self.engine, self.key(key, name=name), self.codec(), by_text=by_text(key, name)))
+        given = self.key(key, name=name)
+        codec, _ = self.settings_for(given)
+        return run(saga_records.read(self.engine, given, codec, by_text=by_text(key, name)))
 
     def forget(
         self,
@@ -63,17 +65,19 @@ class Administration(BaseClient):
     def resolve(self, key: Any, finding: applied | Finding, *, name: str | None = None, why: str | None = None) -> None:
         """Resolve a PARKED attempt with a `finding`: `applied(value)`, `not_applied` or `abandon`.
 
-        With `why`, it is written to the audit trail.
+        If the key belongs to a function of this client, the value must have its return type. With `why`, it is audited.
         """
         from onceward.sagas import records as saga_records
 
+        given = self.key(key, name=name)
+        codec, policy = self.settings_for(given)
         run(
             saga_records.resolve(
                 self.engine,
-                self.key(key, name=name),
+                given,
                 finding,
-                self.codec(),
-                self.policy,
+                codec,
+                policy,
                 by_text=by_text(key, name),
                 signed=sign("resolve", why),
             )

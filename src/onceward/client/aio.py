@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Literal, Self, Unpack, overload
 
 from onceward.engine.engine import Engine
 from onceward.engine.many import execute_all
 from onceward.engine.runner import execute
+from onceward.engine.stream import ItemOutcome
 from onceward.keys.small import is_small
 from onceward.latest.api import AsyncLatestState
 from onceward.locks.api import AsyncHeldLock, AsyncLock, lock_job, try_acquire_async
@@ -19,6 +20,7 @@ from onceward.operations.block import AsyncClaimBlock
 from onceward.operations.decorator import DecoratorSettings, Item, P, T, value_or_raise
 from onceward.operations.job_builder import is_quick, is_quick_call, job_for_key, jobs_of
 from onceward.operations.operation import KeySource, TenantSource
+from onceward.operations.streams import iterate_async
 from onceward.operations.table import declared_operation
 from onceward.operations.transaction import AsyncWithin
 from onceward.protocol.duration import Duration, microseconds
@@ -144,6 +146,22 @@ class AsyncOnce(AsyncAdministration, OperationDecorator[AsyncDecorator, Skipping
         operation, make = self.job_maker(fn, key, name, settings)
         return await execute_all(self.engine, await jobs_of(self.engine.runtime, items, operation, make))
 
+    def imap(
+        self,
+        fn: Callable[[Item], Coroutine[Any, Any, T]],
+        items: Iterable[Item],
+        *,
+        key: KeySource = None,
+        name: str | None = None,
+        **settings: Unpack[Settings],
+    ) -> AsyncGenerator[ItemOutcome[Item, T], None]:
+        """Like `map`, but yield an `ItemOutcome` for each item as soon as it is known: `async for one in once.imap(…)`.
+
+        If you stop early, close the iterator (`aclose()`): it releases the keys whose work has not begun.
+        """
+        operation, make = self.job_maker(fn, key, name, settings)
+        return iterate_async(self.engine, items, operation, make)
+
     def claim(
         self,
         key: Any,
@@ -151,10 +169,14 @@ class AsyncOnce(AsyncAdministration, OperationDecorator[AsyncDecorator, Skipping
         name: str | None = None,
         payload: Any = None,
         note: dict[str, str] | None = None,
+        type: Any = Any,
         **settings: Unpack[Settings],
     ) -> AsyncClaimBlock:
-        """Own the key while a block runs: `async with once.claim(key) as claim:`. Raise NotAcquired if refused."""
-        job = functools.partial(self.claim_job, key, name, payload, note or {}, settings)
+        """Own the key while a block runs: `async with once.claim(key) as claim:`. Raise NotAcquired if refused.
+
+        `type` is the type of the result that `claim.complete` records. Without it, the result keeps its own type.
+        """
+        job = functools.partial(self.claim_job, key, name, payload, note or {}, settings, type=type)
         return AsyncClaimBlock(self.engine, job() if is_quick(key) and is_small(payload) else job)
 
     def lock(

@@ -29,9 +29,9 @@ class AsyncAdministration(BaseClient):
 
     async def read(self, key: Any, *, name: str | None = None) -> SagaEntry | None:
         """Return the record under the key, or None. If it is a saga, its journal is `.saga`."""
-        return await saga_records.read(
-            self.engine, await key_object(self, key, name), self.codec(), by_text=by_text(key, name)
-        )
+        given = await key_object(self, key, name)
+        codec, _ = self.settings_for(given)
+        return await saga_records.read(self.engine, given, codec, by_text=by_text(key, name))
 
     async def forget(
         self,
@@ -59,13 +59,18 @@ class AsyncAdministration(BaseClient):
     async def resolve(
         self, key: Any, finding: applied | Finding, *, name: str | None = None, why: str | None = None
     ) -> None:
-        """Resolve a PARKED attempt: `applied(value)`, `not_applied` or `abandon`. With `why`, it is audited."""
+        """Resolve a PARKED attempt: `applied(value)`, `not_applied` or `abandon`. With `why`, it is audited.
+
+        If the key belongs to a function of this client, the value must have its return type.
+        """
+        given = await key_object(self, key, name)
+        codec, policy = self.settings_for(given)
         await saga_records.resolve(
             self.engine,
-            await key_object(self, key, name),
+            given,
             finding,
-            self.codec(),
-            self.policy,
+            codec,
+            policy,
             by_text=by_text(key, name),
             signed=sign("resolve", why),
         )

@@ -25,17 +25,18 @@ from onceward.protocol.runtime import Runtime
 from onceward.results.cipher import Cipher
 from onceward.results.codec import Codec
 from onceward.results.result_type import ResultType
+from onceward.results.value_type import VALUE_TYPE, type_for_block
 from onceward.runtime.heartbeat import Heartbeat
 from onceward.runtime.owner import THIS_PROCESS
 from onceward.stores.registry import open_store, store_url
 
+from .counting import make_counters
 from .declarations import DeclaredOperations, DeclaringEngine
+from .declared_functions import DeclaredFunctions, warn_if_never_stored
 from .refusals import refuse_async_find, refuse_function_settings, refuse_no_store, refuse_skip
 
 if TYPE_CHECKING:
-    from onceward.engine.events import Bus
     from onceward.operations.table import Operations, OperationsSource
-    from onceward.runtime.counters import Counters
 
 FUNCTION_FIELD = "function()"
 """The fingerprint of `run` contains the function under this name, which no parameter can have."""
@@ -49,7 +50,7 @@ MAX_CACHED_SCOPES = 1_000
 
 CLIENT_OPTIONS = ("app", "tenant", "cipher", "accept_plain", "fingerprint_key", "cache", "counters", "operations")
 DECORATOR_OPTIONS = ("key", "name", "tenant", "version")
-BLOCK_OPTIONS = ("name", "payload", "note")
+BLOCK_OPTIONS = ("name", "payload", "note", "type")
 """Accepted in addition to the policy settings. Listed so that the error for a mistyped name can suggest them."""
 
 
@@ -92,6 +93,7 @@ class BaseClient:
         self._reset_operation_caches()
         self._scopes: dict[str, Scope] = {}  # by operation, for keys that are given directly
         self._names: dict[tuple[Scope, bool], str] = {}  # which function declared an operation first
+        self.declared_functions = DeclaredFunctions()
         self.schedules: dict[str, Any] = {}
         self.sagas: dict[str, Any] = {}
         self.recoverable: list[Any] = []  # operations and sagas that store their input
@@ -105,7 +107,7 @@ class BaseClient:
 
             store = CachedStore(store, self._cache)
         bus = logging_bus()
-        self.counters = _make_counters(store, bus) if self._counts else None
+        self.counters = make_counters(store, bus) if self._counts else None
         self.heartbeat = Heartbeat(store, bus)
         self.engine = DeclaringEngine(store, self._runtime(), self.heartbeat, bus, THIS_PROCESS)
         self.engine.declared = DeclaredOperations()
@@ -201,8 +203,10 @@ class BaseClient:
                 OncewardWarning,
                 stacklevel=4,
             )
+        warn_if_never_stored(fn, operation.policy, label)
         self.keep_input_of(operation)
         self.engine.declared.add(operation)
+        self.declared_functions.add(operation)
         return operation
 
     def keep_input_of(self, operation: Operation) -> None:
@@ -231,6 +235,13 @@ class BaseClient:
     def codec(self, annotation: Any = Any) -> Codec:
         """Return what encodes and decodes results of the type `annotation` with this client's settings and cipher."""
         return codec_for(self.policy, ResultType(annotation), self._cipher, accept_plain=self._accept_plain)
+
+    def settings_for(self, key: Key) -> tuple[Codec, Policy]:
+        """Return the codec and policy of the function that this key belongs to. Other results have their own type."""
+        operation = self.declared_functions.find(key.scope)
+        if operation is not None:
+            return operation.codec, operation.policy
+        return codec_for(self.policy, VALUE_TYPE, self._cipher, accept_plain=self._accept_plain), self.policy
 
     def job(self, key: Any, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
         """Return a job under a given key. The function is part of the fingerprint, so two functions share no result."""
@@ -272,7 +283,14 @@ class BaseClient:
         return operation
 
     def claim_job(
-        self, key: Any, name: str | None, payload: Any, note: dict[str, str], settings: Mapping[str, Any]
+        self,
+        key: Any,
+        name: str | None,
+        payload: Any,
+        note: dict[str, str],
+        settings: Mapping[str, Any],
+        *,
+        type: Any = Any,
     ) -> Job:
         refuse_function_settings(settings)
         given = self.key(key, name=name)
@@ -280,7 +298,7 @@ class BaseClient:
         policy = self.policy.with_settings(settings, also_allowed=BLOCK_OPTIONS)  # type: ignore[arg-type]  # checked there, name by name
         if not self._is_async:
             refuse_async_find(policy, "this block")
-        codec = codec_for(policy, ResultType(Any), self._cipher, accept_plain=self._accept_plain)
+        codec = codec_for(policy, type_for_block(type), self._cipher, accept_plain=self._accept_plain)
         if payload is None:
             return Job(given, policy, codec, note=note)
         named = payload if isinstance(payload, dict) else {"payload": payload}
@@ -380,20 +398,3 @@ def _declared_store(path: str | os.PathLike[str]) -> str | None:
     from onceward.operations.settings_file import declared_store
 
     return declared_store(Path(path))
-
-
-def _make_counters(store: Store, bus: Bus) -> Counters:
-    from onceward.runtime.counters import Counters  # imported only if they are used
-
-    return Counters(store, bus)
-
-
-def enable_counters(once: BaseClient) -> None:
-    """Turn on `counters=True` for an existing client. The CLI commands do this with the user's client.
-
-    If the store cannot keep counters, do nothing.
-    """
-    if once.counters is None and once.store.counters is not None:
-        once.counters = _make_counters(once.store, once.engine.bus)
-        for engine in (once.engine, *once._async_engines):  # noqa: SLF001 (part of this module)
-            engine.count_by_scope()

@@ -18,6 +18,7 @@ from onceward.errors import OncewardError
 from onceward.keys.key import Key, Scope, make_key
 from onceward.keys.template import Template
 from onceward.operations.operation import Operation
+from onceward.operations.payload import fingerprint_text
 from onceward.protocol.capabilities import LatestStates
 from onceward.protocol.duration import format_duration
 from onceward.protocol.latest import EventDelivery, Retention
@@ -59,7 +60,7 @@ def declaration_of(operation: Operation) -> StoredDeclaration:
     policy, source = operation.policy, operation.source
     return StoredDeclaration(
         key=source.text if isinstance(source, Template) else repr(source),
-        fingerprint=policy.fingerprint if isinstance(policy.fingerprint, str) else ", ".join(policy.fingerprint),
+        fingerprint=fingerprint_text(policy.fingerprint),
         window=str(policy.window),
         after_crash=policy.after_crash.name.lower(),
         max_attempts=policy.max_attempts,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from onceward.operations.block import ClaimBlock
@@ -29,6 +29,7 @@ from .refusals import refuse_undecoratable
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from onceward.engine.stream import ItemOutcome
     from onceward.latest.api import LatestState
     from onceward.locks.api import HeldLock, Lock
     from onceward.operations.async_function import AsyncFunction
@@ -170,6 +171,24 @@ class Once(Administration, OperationDecorator[Decorator, SkippingDecorator]):
         _, make = self.job_maker(fn, key, name, settings)
         return run(execute_all(self.engine, [make((item,), {}) for item in items]))
 
+    def imap(
+        self,
+        fn: Callable[[Item], T],
+        items: Iterable[Item],
+        *,
+        key: KeySource = None,
+        name: str | None = None,
+        **settings: Unpack[Settings],
+    ) -> Generator[ItemOutcome[Item, T], None, None]:
+        """Like `map`, but yield an `ItemOutcome` for each item as soon as it is known. Items are read as needed.
+
+        If you stop early, close the iterator: it releases the keys whose work has not begun.
+        """
+        from onceward.operations.streams import iterate  # imported here, as in `map`
+
+        operation, make = self.job_maker(fn, key, name, settings)
+        return iterate(self.engine, items, operation, make)
+
     def claim(
         self,
         key: Any,
@@ -177,14 +196,16 @@ class Once(Administration, OperationDecorator[Decorator, SkippingDecorator]):
         name: str | None = None,
         payload: Any = None,
         note: dict[str, str] | None = None,
+        type: Any = Any,
         **settings: Unpack[Settings],
     ) -> ClaimBlock:
         """Return a block that owns the key while it runs: `with once.claim(key) as claim:`.
 
-        `payload` is compared with that of earlier claims. `note` holds small facts for the record. The block raises
+        `payload` is compared with that of earlier claims. `note` holds small facts for the record. `type` is the type
+        of the result that `claim.complete` records; without it, the result keeps its own type. The block raises
         `NotAcquired` if the key is done, running, failed or parked.
         """
-        return ClaimBlock(self.engine, self.claim_job(key, name, payload, note or {}, settings))
+        return ClaimBlock(self.engine, self.claim_job(key, name, payload, note or {}, settings, type=type))
 
     def lock(
         self, name: Any, *, lease: Duration | None = None, wait: Duration | None = None, on_lost: OnLost = "notify"

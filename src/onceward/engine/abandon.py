@@ -12,6 +12,7 @@ the store answers, otherwise the lease expires.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import CO_COROUTINE
 
 from onceward.errors import StoreError
 from onceward.protocol.requests import Release, Verdict
@@ -53,6 +54,17 @@ async def _release(engine: Engine, attempts: Sequence[Attempt]) -> None:
     for one, answer in zip(attempts, answers, strict=True):
         if answer.verdict is Verdict.OK:
             engine.emit("released", one.key, one.record)
+
+
+def closes_coroutine(attempt: Attempt, error: BaseException | None) -> bool:
+    """Return whether an async block ends because its coroutine is being closed: it can no longer await anything.
+
+    An async generator that is being closed can.
+    """
+    trace = None if error is None else error.__traceback__
+    if not isinstance(error, GeneratorExit) or trace is None or trace.tb_next is not None:
+        return False
+    return attempt.engine.runtime.supports_cancellation and bool(trace.tb_frame.f_code.co_flags & CO_COROUTINE)
 
 
 def release_later(attempts: Sequence[Attempt]) -> None:

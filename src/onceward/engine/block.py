@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onceward.protocol.outcome import Unknown
 
-from .abandon import abandon
+from .abandon import abandon, closes_coroutine
 from .attempt import NO_RESULT, Attempt
 from .conclude import settle_raised, settle_returned, verify_first
 from .refusal import refusal_error
@@ -34,6 +34,10 @@ async def enter_owned(attempt: Attempt) -> None:
 
 async def leave(attempt: Attempt, error: BaseException | None) -> None:
     """Settle the claim. Raise if the block raised nothing and the claim could not be completed, or if it was lost."""
+    if closes_coroutine(attempt, error):
+        attempt.__exit__()
+        attempt.abandon()  # the lease expires
+        return
     try:
         value = None if attempt.result is NO_RESULT else attempt.result  # of a `complete` that got no answer
         outcome = await (settle_returned(attempt, value) if error is None else settle_raised(attempt, error))

@@ -221,6 +221,7 @@ async def park(attempt: Attempt, error_type: str, text: str, error: BaseExceptio
     answer = await settle.park(attempt, error_type, text)
     if answer.verdict is not Verdict.OK:
         attempt.engine.emit("lost", attempt.key, attempt.record, reason="parking refused")
+        return _unknown_outcome(attempt, None, lost=True) if error is None else _failed_outcome(attempt, error)
     return Parked(
         key=attempt.key.text,
         reason=attempt.job.policy.reasons.parked,

@@ -27,10 +27,7 @@ Outcomes = dict[bytes, Outcome[Any]]
 
 async def execute_all(engine: Engine, items: Sequence[Job | Exception]) -> list[Outcome[Any]]:
     """Return one outcome per item. A repeated key runs once. A handler that fails does not stop the others."""
-    firsts: dict[bytes, Job] = {}
-    for job in items:
-        if isinstance(job, Job) and job.key is not NO_KEY and not switch.off:
-            firsts.setdefault(job.key.id, job)
+    firsts = distinct_jobs(items)
     outcomes: Outcomes = {}
     distinct = list(firsts.values())
     size = batch_size(distinct[0].policy) if distinct else 1
@@ -40,9 +37,18 @@ async def execute_all(engine: Engine, items: Sequence[Job | Exception]) -> list[
     for index, job in enumerate(items):
         await _yield_sometimes(engine, index)
         results.append(
-            _failed_outcome("", job) if isinstance(job, Exception) else await _outcome(engine, job, firsts, outcomes)
+            failed_outcome("", job) if isinstance(job, Exception) else await outcome_of(engine, job, firsts, outcomes)
         )
     return results
+
+
+def distinct_jobs(items: Sequence[Job | Exception]) -> dict[bytes, Job]:
+    """Return the first job of each key. Jobs that run without a claim are left out."""
+    firsts: dict[bytes, Job] = {}
+    for job in items:
+        if isinstance(job, Job) and job.key is not NO_KEY and not switch.off:
+            firsts.setdefault(job.key.id, job)
+    return firsts
 
 
 def batch_size(policy: Policy) -> int:
@@ -61,29 +67,38 @@ async def _execute_batch(engine: Engine, attempts: list[Attempt], outcomes: Outc
         for index, (one, refusal) in enumerate(zip(attempts, refusals, strict=True)):
             await _yield_sometimes(engine, index)
             if one.state is not WAITING:
-                outcomes[one.key.id] = await _perform(one, refusal)
+                await claimed_outcome(one, refusal, outcomes)
         for one in attempts:
             if one.state is WAITING:
-                outcomes[one.key.id] = await _perform(one, await wait_for_key(one))
+                await waited_outcome(one, outcomes)
     except BaseException as error:
         await abandon(attempts, error)
         raise
 
 
-async def _perform(attempt: Attempt, refusal: Refusal) -> Outcome[Any]:
+async def claimed_outcome(attempt: Attempt, refusal: Refusal, outcomes: Outcomes) -> Outcome[Any]:
+    """Run the work of a claimed key, or return why it was refused. Note the outcome in `outcomes`."""
     if isinstance(refusal, Exception):
-        return _failed_outcome(attempt.key.text, refusal)
-    return await perform(attempt) if refusal is None else refusal
+        outcome = failed_outcome(attempt.key.text, refusal)
+    else:
+        outcome = await perform(attempt) if refusal is None else refusal
+    outcomes[attempt.key.id] = outcome
+    return outcome
 
 
-async def _outcome(engine: Engine, job: Job, firsts: dict[bytes, Job], outcomes: Outcomes) -> Outcome[Any]:
+async def waited_outcome(attempt: Attempt, outcomes: Outcomes) -> Outcome[Any]:
+    """Like `claimed_outcome`, for a key that another worker owns: wait for it first."""
+    return await claimed_outcome(attempt, await wait_for_key(attempt), outcomes)
+
+
+async def outcome_of(engine: Engine, job: Job, firsts: dict[bytes, Job], outcomes: Outcomes) -> Outcome[Any]:
     """Return the outcome of one item. A later item with the same key replays the first, unless its payload differs."""
     first = firsts.get(job.key.id)
     if first is None or differs(first.fingerprint, job.fingerprint):
         try:
             return await execute(engine, job)
         except KEY_ERRORS as error:
-            return _failed_outcome(job.key.text, error)
+            return failed_outcome(job.key.text, error)
     outcome = outcomes[job.key.id]
     if job is first or not isinstance(outcome, Executed | Replayed):
         return outcome
@@ -109,6 +124,7 @@ async def _yield_sometimes(engine: Engine, index: int) -> None:
         await engine.runtime.sleep(0)
 
 
-def _failed_outcome(key: str, error: Exception) -> Outcome[Any]:
+def failed_outcome(key: str, error: Exception) -> Outcome[Any]:
+    """Return the outcome of an item whose job could not be built or claimed."""
     final = not isinstance(error, StoreUnavailable)
     return Failed(key=key, error_type=type(error).__qualname__, error=message_of(error), final=final, exception=error)

@@ -14,6 +14,7 @@ from onceward.protocol.policy import Finding, Policy, abandon, applied, not_appl
 from onceward.protocol.ports import Filter
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, ExpectedRecord, Resolution, Resolve, Verdict
+from onceward.protocol.unstored import unstored_note
 from onceward.results.codec import Codec
 
 from .engine import Engine
@@ -21,6 +22,7 @@ from .entry import Entry
 from .refusal import lease_left
 
 TIMEOUT = 5.0
+NO_VALUE = "it was resolved by hand, without a value"
 SEARCH_TIMEOUT = 30.0  # seconds: it may scan all records
 
 
@@ -166,6 +168,13 @@ async def resolve_fetched(
     validity = policy.window.validity(answer.now)
     if isinstance(finding, applied):
         encoded = await engine.encode(codec, finding.value, record.id, record.cycle)
+        if encoded.data is None and codec.stores_results and finding.value is not None:
+            raise ConfigurationError(
+                f"the value of applied(…) cannot be stored, so nothing was changed: {encoded.reason}",
+                key=key.text,
+                hint="pass a value of the declared type, or applied() without a value",
+            )
+        missing = {} if encoded.data is not None or not codec.stores_results else unstored_note(NO_VALUE)
         request = Resolve(
             record.id,
             record.token,
@@ -174,7 +183,7 @@ async def resolve_fetched(
             encoded.digest,
             encoded.data is not None,
             validity,
-            note_without_input(record.note),
+            {**note_without_input(record.note), **missing},
         )
     else:
         request = Resolve(record.id, record.token, resolution, validity=validity)

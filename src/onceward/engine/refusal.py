@@ -13,6 +13,7 @@ from onceward.protocol.outcome import Failed, Mismatch, Outcome, Parked, Replaye
 from onceward.protocol.policy import SECOND
 from onceward.protocol.requests import Answer, Verdict
 from onceward.protocol.unstored import unstored_reason
+from onceward.results.reader import UndeclaredClass
 
 from .engine import Engine
 from .job import Job
@@ -46,6 +47,10 @@ async def _outcome(engine: Engine, job: Job, answer: Answer, *, waited: bool) ->
             if record.result is not None and job.policy.store_result:
                 try:
                     value = await engine.decode(job.codec, record.result, record.id, record.cycle)
+                except UndeclaredClass as error:
+                    if job.codec.is_declared:
+                        raise error.with_key(text) from error.__cause__
+                    return replace(replayed_outcome(job, record, None), stored=False, unstored=_undeclared_text(error))
                 except ResultError as error:
                     raise error.with_key(text) from error.__cause__
             outcome = replayed_outcome(job, record, value)
@@ -87,6 +92,11 @@ async def _outcome(engine: Engine, job: Job, answer: Answer, *, waited: bool) ->
                 error_type=record.error_type,
                 error=record.error,
             )
+
+
+def _undeclared_text(error: UndeclaredClass) -> str:
+    """Return why a block cannot return the stored result: its class has not been imported in this process."""
+    return f"in a form that this process can read: {str(error).partition(' →')[0]}; pass type= with its class"
 
 
 def _mismatch_text(outcome: Mismatch[Any]) -> str:

@@ -98,6 +98,14 @@ async def execute_within(engine: Engine, transaction: Transaction, job: Job) -> 
         transaction.jobs.remove(one)
 
 
+class HandlerStopped(Exception):
+    """Carries the StopIteration of a handler out of a coroutine, where Python would make it a RuntimeError."""
+
+    def __init__(self, stop: StopIteration) -> None:
+        super().__init__()
+        self.stop = stop
+
+
 class JoinedJob:
     """One job in the caller's transaction."""
 
@@ -130,17 +138,18 @@ class JoinedJob:
         try:
             outcome = await self._claim_and_run()
             kept = await self.joined.keep()
-        except BaseException as error:
-            await self._undo(error)
-            if not isinstance(error, Exception):
+        except BaseException as raised:
+            cause = raised.stop if isinstance(raised, HandlerStopped) else raised
+            await self._undo(cause)
+            if not isinstance(cause, Exception):
                 raise
-            self._emit_failed(error)
+            self._emit_failed(cause)
             return Failed(
                 key=self.job.key.text,
                 reason=self.job.policy.reasons.failed,
-                error_type=type(error).__qualname__,
-                error=message_of(error),
-                exception=error,
+                error_type=type(cause).__qualname__,
+                error=message_of(cause),
+                exception=cause,
             )
         if not kept:
             await (self._raise_lost(None) if self.joined.is_lost() else self._raise_ended(None))
@@ -173,7 +182,10 @@ class JoinedJob:
                 hint="run it once without within()",
             )
         attempt.begin()
-        value = call_handler(job)
+        try:
+            value = call_handler(job)
+        except StopIteration as error:
+            raise HandlerStopped(error) from None
         self.value = value = await value if job.is_async and hasattr(value, "__await__") else value
         return await self._complete(attempt, value)
 

@@ -10,7 +10,7 @@ from onceward.client.base import BaseClient
 from onceward.engine.conclude import SettledNothing
 from onceward.engine.engine import Engine
 from onceward.engine.job import Job
-from onceward.errors import ConfigurationError, InvalidKey
+from onceward.errors import ConfigurationError
 from onceward.keys.fingerprint import fingerprint, hash_arguments
 from onceward.keys.key import Key
 from onceward.operations.operation import NO_ARGUMENT_HASHES, label_of, result_annotation
@@ -53,7 +53,7 @@ class Work:
     ) -> None:
         check_handler(once, handler)
         settings = {"window": WINDOW, "on_running": "raise", **defaults, **once._defaults, **choices}  # noqa: SLF001 (shared with the clients)
-        settings["final"] = (*as_tuple(settings.get("final", ())), Rejected, InvalidKey)
+        settings["final"] = (*as_tuple(settings.get("final", ())), Rejected)
         self.client = once.using(**settings)
         self.name = name
         self.handler = handler

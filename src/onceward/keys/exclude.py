@@ -7,6 +7,7 @@ them. Only the containers along the path are copied; the rest is shared.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from onceward.errors import ConfigurationError
 
@@ -24,7 +25,7 @@ def parse_path(path: str) -> tuple[str, ...]:
 def remove_path(value: object, steps: Sequence[str]) -> tuple[object, bool]:
     """Return `value` without the path, and whether the path occurred. `*` in an empty container counts as occurred."""
     if type(value) is dict:
-        return _remove_entries(value, steps)
+        return remove_entries(value, steps)
     if type(value) is list:
         return _remove_items(value, steps)
     if type(value) is tuple:
@@ -49,7 +50,8 @@ def _matches(key: object, step: str) -> bool:
     return step in (key, "*") or (type(key) is int and step == str(key))
 
 
-def _remove_entries(entries: dict[object, object], steps: Sequence[str]) -> tuple[dict[object, object], bool]:
+def remove_entries(entries: dict[Any, object], steps: Sequence[str]) -> tuple[dict[Any, object], bool]:
+    """Return a dict without the path, and whether the path occurred."""
     occurred = steps[0] == "*" and not entries
     kept: dict[object, object] = {}
     for key, value in entries.items():

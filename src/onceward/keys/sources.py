@@ -22,7 +22,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 from onceward.errors import ConfigurationError, InvalidKey, MissingKey, OncewardWarning
 
 from .content import content_key, is_consumed_by_hashing
-from .exclude import parse_path, remove_path
+from .exclude import parse_path, remove_entries
 from .key import is_empty
 from .readable import readable
 from .shape import Instance
@@ -136,17 +136,22 @@ class Payload:
             raise ConfigurationError("the whole payload is excluded", hint="keep something for the key")
 
     def __call__(self, arguments: Mapping[str, object]) -> tuple[object, str]:
-        chosen = self._chosen(arguments)
-        if not chosen:
+        if not self._chosen(arguments):
             return ((),), "()"  # a function without parameters has one constant key
-        rest: object = chosen
-        for path, steps in self._paths.items():
-            rooted = steps if steps[0] in chosen or steps[0] == "*" or len(chosen) != 1 else (*chosen, *steps)
-            rest, occurred = remove_path(rest, rooted)
-            self._warn_if_absent(path, occurred=occurred)
+        rest = self.select(arguments)
         if self._paths and not _has_content(rest):
             raise MissingKey("nothing of the payload is left after the exclusions", hint="exclude less")
         return rest, ""
+
+    def select(self, arguments: Mapping[str, object]) -> dict[str, Any]:
+        """Return the chosen arguments without the excluded paths."""
+        rest: dict[Any, object] = self._chosen(arguments)
+        names = tuple(rest)
+        for path, steps in self._paths.items():
+            rooted = steps if steps[0] in names or steps[0] == "*" or len(names) != 1 else (*names, *steps)
+            rest, occurred = remove_entries(rest, rooted)
+            self._warn_if_absent(path, occurred=occurred)
+        return rest
 
     def _chosen(self, arguments: Mapping[str, object]) -> dict[str, object]:
         if self.arguments is None:

@@ -1,15 +1,17 @@
 """Keys from templates with arguments, such as `"email:{prospect_id}"`.
 
 A field is a parameter, or a value inside one: `{order.id}`, `{payload[id]}` (both mean an item of a mapping, an index
-of a sequence, else an attribute). The key consists of the literals and the *typed* values between them, not of the
-formatted text. So `"a:b", "c"` and `"a", "b:c"` are two keys, and so are `5` and `"5"`. Renaming a parameter does not
-change the key. A template without fields is its text, and a single field is its value: the same key as that value.
+of a sequence, else an attribute). Each value is converted to text (`placeholder.py`), so `5` and `"5"` are one key. The
+key consists of the literals and the texts between them, encoded separately: `"a:b", "c"` and `"a", "b:c"` are two keys.
+Renaming a parameter does not change the key. A template without fields, or with one field and no other text, has the
+same key as its text.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from enum import Enum
 from typing import Final
 
 import msgspec
@@ -17,11 +19,13 @@ import msgspec
 from onceward.errors import ConfigurationError, MissingKey
 
 from .key import is_empty
-from .readable import readable
+from .placeholder import placeholder_text
+from .readable import escape
 
 _root = re.compile(r"[^\W\d]\w*")
 _step = re.compile(r"\.([^\W\d]\w*)|\[([^\[\]]+)\]")
-_ABSENT: Final = object()
+ABSENT: Final = object()
+"""A step of a path leads to nothing."""
 
 
 class _Field(msgspec.Struct, frozen=True):
@@ -33,10 +37,10 @@ class _Field(msgspec.Struct, frozen=True):
         """Return the value; None if a step of the path does not exist."""
         found = arguments.get(self.root)
         for step in self.steps:
-            if found is None:
+            found = value_inside(found, step)
+            if found is None or found is ABSENT:
                 return None
-            found = _inside(found, step)
-        return found
+        return found.value if isinstance(found, Enum) else found
 
 
 class Template:
@@ -50,6 +54,8 @@ class Template:
         self._is_bare = len(self._fields) == 1 and not any(self._literals)
         self.only_parameter = self._fields[0].root if self._is_bare and not self._fields[0].steps else None
         """The parameter that is the whole key, if the template is one parameter."""
+        self.whole_arguments = frozenset(field.root for field in self._fields if not field.steps)
+        """The parameters that the key contains completely, not only a value inside them."""
 
     def __repr__(self) -> str:
         return f"Template({self.text!r})"
@@ -66,35 +72,26 @@ class Template:
 
     def covers(self, names: Collection[str]) -> bool:
         """Return whether the key contains all of these arguments completely, so they cannot differ under one key."""
-        return {field.root for field in self._fields if not field.steps}.issuperset(names)
+        return self.whole_arguments.issuperset(names)
+
+    def reduce(self, payload: Mapping[str, object]) -> dict[str, object]:
+        """Return the payload without the arguments that the key contains completely."""
+        return {name: value for name, value in payload.items() if name not in self.whole_arguments}
 
     def __call__(self, arguments: Mapping[str, object]) -> tuple[object, str]:
-        if self.only_parameter is not None:
-            value = arguments.get(self.only_parameter)
-            if type(value) is str and value:
-                return value, ""  # the key shows a text as it is
-        pieces: list[object] = [self._literals[0]]
-        text, showable = self._literals[0], True
+        pieces = [self._literals[0]]
         for field, literal in zip(self._fields, self._literals[1:], strict=True):
             value = field.value(arguments)
             if is_empty(value):
                 raise _missing(self.text, self.missing(arguments))
-            shown = readable(value)
-            showable = showable and bool(shown)
-            text += shown + literal
-            pieces += (value, literal)
-        return self._identity(pieces), text if showable else ""  # without text, the key shows its hash
+            pieces += (placeholder_text(value, field.text), literal)
+        if self._is_bare:
+            return pieces[1], ""  # the key shows a text as it is
+        return pieces[0] if len(pieces) == 1 else pieces, escape("".join(pieces))
 
     def missing(self, arguments: Mapping[str, object]) -> list[str]:
         """Return the fields that are absent, None or empty."""
         return [field.text for field in self._fields if is_empty(field.value(arguments))]
-
-    def _identity(self, pieces: list[object]) -> object:
-        if len(pieces) == 1:
-            return pieces[0]
-        if self._is_bare and type(pieces[1]) is not list:  # a list could equal the pieces of another template
-            return pieces[1]
-        return pieces
 
 
 class FirstOf:
@@ -117,12 +114,26 @@ class FirstOf:
         """Return `Template.covers` for a single template: two templates may produce the same key for two payloads."""
         return len(self.templates) == 1 and self.templates[0].covers(names)
 
+    def reduce(self, payload: Mapping[str, object], arguments: Mapping[str, object]) -> dict[str, object]:
+        """Return the payload with the texts of the arguments that the key contains completely.
+
+        They are compared, because two templates may produce the same key from different arguments.
+        """
+        template = self._chosen(arguments)
+        if len(self.templates) == 1:
+            return template.reduce(payload)
+        whole = template.whole_arguments
+        return {name: placeholder_text(value, name) if name in whole else value for name, value in payload.items()}
+
     def __call__(self, arguments: Mapping[str, object]) -> tuple[object, str]:
+        return self._chosen(arguments)(arguments)
+
+    def _chosen(self, arguments: Mapping[str, object]) -> Template:
         absent: list[str] = []
         for template in self.templates:
             missing = template.missing(arguments)
             if not missing:
-                return template(arguments)
+                return template
             absent += missing
         raise _missing(" or ".join(template.text for template in self.templates), list(dict.fromkeys(absent)))
 
@@ -142,7 +153,7 @@ def _parse(text: str) -> tuple[tuple[str, ...], tuple[_Field, ...]]:
             continue
         if spec or conversion:
             raise ConfigurationError(
-                f"the key template {text!r} formats {field!r}; a key consists of values, not of formatted text",
+                f"the key template {text!r} formats {field!r}; a key consists of values without a format",
                 hint="remove ':' and '!', or use a callable",
             )
         fields.append(_field(field, text))
@@ -166,16 +177,15 @@ def _field(field: str, template: str) -> _Field:
     return _Field(field, root[0], tuple(steps))
 
 
-def _inside(value: object, step: str) -> object:
+def value_inside(value: object, step: str) -> object:
+    """Return the item, the index or the attribute `step` of a value; ABSENT if it has none."""
     if isinstance(value, Mapping):
-        found = value.get(step, _ABSENT)
-        if found is _ABSENT and step.isdecimal():
-            found = value.get(int(step), _ABSENT)
-        return None if found is _ABSENT else found
+        found = value.get(step, ABSENT)
+        return value.get(int(step), ABSENT) if found is ABSENT and step.isdecimal() else found
     if step.isdecimal() and isinstance(value, Sequence):
         index = int(step)
-        return value[index] if index < len(value) else None
-    return getattr(value, step, None)
+        return value[index] if index < len(value) else ABSENT
+    return getattr(value, step, ABSENT)
 
 
 def _missing(template: str, fields: list[str]) -> MissingKey:

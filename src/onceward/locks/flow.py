@@ -17,7 +17,7 @@ from weakref import ref
 
 from msgspec.structs import replace
 
-from onceward.engine.abandon import abandon
+from onceward.engine.abandon import abandon, closes_coroutine, release_later
 from onceward.engine.attempt import SETTLING, UNPROTECTED, Attempt
 from onceward.engine.engine import Engine
 from onceward.engine.job import Job
@@ -142,6 +142,10 @@ def _released_before(lock: Attempt, answer: Answer) -> bool:
 
 async def leave(lock: Attempt, error: BaseException | None) -> None:
     """Release the lock at the end of its block. If the block raised, a lost lock is added as a note to that error."""
+    if closes_coroutine(lock, error) and not is_closed(lock):
+        lock.abandon()
+        release_later([lock])
+        return
     if lock.end(error):
         error = None  # the work was cancelled because the lock is lost: raise LeaseLost instead
     try:

@@ -6,7 +6,7 @@ import logging
 import traceback
 
 from onceward.engine.events import Bus, Event
-from onceward.errors import OncewardError
+from onceward.errors import ConfigurationError, OncewardError, OutcomeParked
 from onceward.keys.readable import escape
 
 logger = logging.getLogger("onceward")
@@ -43,10 +43,13 @@ def log(event: Event, more: str = "") -> None:
 def log_raised(error: object, key: str) -> None:
     """Log the traceback of failed work that no caller receives: an HTTP sender must not, and a queue has no caller.
 
-    Errors of Onceward are reported as events instead. The message may quote the payload, so it is logged only if the
-    level of this logger is DEBUG; it is also on the record. `onceward consume` shows it.
+    Errors of Onceward are reported as events instead, except those that name a mistake in the program, such as
+    InvalidKey. For a saga that is parked, the error of its step is logged. The message may quote the payload, so it is
+    logged only if the level of this logger is DEBUG; it is also on the record. `onceward consume` shows it.
     """
-    if isinstance(error, Exception) and not isinstance(error, OncewardError):
+    if isinstance(error, OutcomeParked):
+        error = error.__cause__
+    if isinstance(error, Exception) and (isinstance(error, ConfigurationError) or not isinstance(error, OncewardError)):
         where = "".join(traceback.format_tb(error.__traceback__))
         message = f": {escape(str(error))}" if raised.isEnabledFor(logging.DEBUG) else ""
         raised.warning(

@@ -232,7 +232,7 @@ RULES: Final = (
     ),
     Rule(
         "stuck_schedules",
-        "Is a runner alive? Start `onceward schedule MODULE:APP`. If the schedule was removed, free its cursor: see "
+        "Is a runner alive? Start `onceward schedule MODULE:APP`. If the schedule was removed, delete its cursor: see "
         "`onceward runbook stuck-schedules`.",
         _stuck_schedules,
         by_counters=False,

@@ -9,13 +9,21 @@ from typing import TYPE_CHECKING
 from onceward.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from onceward.engine.stream import ItemOutcome
+
     from .async_function import AsyncFunction
     from .function import Function
     from .table import Operations
 
 if not TYPE_CHECKING:  # a type checker then knows exactly these names
     __getattr__ = lazy_exports(
-        __name__, {"AsyncFunction": ".async_function", "Function": ".function", "Operations": ".table"}
+        __name__,
+        {
+            "AsyncFunction": ".async_function",
+            "Function": ".function",
+            "ItemOutcome": "onceward.engine.stream",
+            "Operations": ".table",
+        },
     )
 
-__all__ = ["AsyncFunction", "Function", "Operations"]
+__all__ = ["AsyncFunction", "Function", "ItemOutcome", "Operations"]

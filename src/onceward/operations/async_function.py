@@ -27,6 +27,8 @@ class AsyncFunction(BaseFunction[P, T]):
         mark_coroutine = getattr(inspect, "markcoroutinefunction", None)  # Python 3.12 or later
         if mark_coroutine is not None:
             mark_coroutine(self)
+        else:
+            _look_like_a_coroutine_function(self, operation.fn)
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         quick = self.operation.is_quick(args, kwargs)
@@ -59,6 +61,19 @@ class AsyncFunction(BaseFunction[P, T]):
     ) -> AsyncFunction[MethodParams, T]: ...
     def __get__(self, instance: Any, owner: type) -> Any:
         return self._bind(instance)
+
+
+def _look_like_a_coroutine_function(function: Any, wrapped: Any) -> None:
+    """Set the attributes by which `inspect.iscoroutinefunction` of Python 3.11 recognises functions of other kinds."""
+    code = getattr(wrapped, "__code__", None)
+    is_coroutine = code is not None and code.co_flags & inspect.CO_COROUTINE
+    function.__code__ = code if is_coroutine else _example.__code__
+    function.__defaults__ = getattr(wrapped, "__defaults__", None)
+    function.__kwdefaults__ = getattr(wrapped, "__kwdefaults__", None)
+
+
+async def _example() -> None:
+    """Any coroutine function: only the flags of its code count."""
 
 
 class AsyncDecorator(Protocol):

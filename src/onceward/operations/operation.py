@@ -15,14 +15,15 @@ from onceward.errors import ConfigurationError, InvalidKey, MissingKey
 from onceward.keys.fingerprint import FINGERPRINT_OF_KEY, fingerprint, hash_arguments
 from onceward.keys.key import Key, Scope, make_key
 from onceward.keys.small import is_small
-from onceward.keys.sources import Call, Content, JsonKey, Payload, Source, source_for
-from onceward.keys.template import FirstOf, Template
+from onceward.keys.sources import Call, Content, Source, source_for
+from onceward.keys.template import Template
 from onceward.protocol.policy import Policy
 from onceward.results.cipher import Cipher
 from onceward.results.codec import Codec
 from onceward.results.result_type import ResultType
 
 from .binding import Binding
+from .payload import ComparedPayload
 
 if TYPE_CHECKING:
     from onceward.results.stored_input import InputCodec
@@ -65,15 +66,15 @@ class Operation:
         self._is_function = self.binding.receiver is None  # not a method
         self.source = source_for(key)
         self._check_source()
-        self._reads_files = isinstance(self.source, Content)
         self._tenant = _tenant_source(tenant)
         self._check_tenant()
         self.scope = Scope(app, versioned(self.name, version), fixed_tenant)
         self._tenant_scope = functools.lru_cache(MAX_CACHED_SCOPES)(functools.partial(Scope, app, self.scope.operation))
         self.codec = codec_for(policy, ResultType(result_annotation(fn)), cipher, accept_plain=accept_plain)
-        self._fields = _fingerprint_fields(self.source, policy, explicit=explicit_fingerprint)
-        self._check_fingerprint()
-        self.uses_fingerprint = self._fields is not None and (explicit_fingerprint or not self._key_covers_payload())
+        self.payload = self._compared_payload(explicit=explicit_fingerprint)
+        """Returns the arguments that the fingerprint covers."""
+        self.uses_fingerprint = self.payload.is_used and not self.payload.is_covered
+        self._reads_files = isinstance(self.source, Content) or isinstance(self.payload.source, Content)
         self._pick = self._picker()
         self.input: InputCodec | None = None
         self._cipher, self._accept_plain = cipher, accept_plain
@@ -134,7 +135,7 @@ class Operation:
     def job(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
         pick, arguments = self._pick, NO_ARGUMENTS
         value = None if pick is None else pick(*args, **kwargs) if kwargs else pick(*args)
-        if (type(value) is str or type(value) is int) and value:  # the usual types of keys
+        if type(value) is str and value:  # the usual type of keys
             key = make_key(self.scope, value)
         else:
             arguments = self.binding.bind(*args, **kwargs) if self._is_function else self.arguments(args, kwargs)
@@ -147,7 +148,7 @@ class Operation:
                     NO_KEY, self.policy, self.codec, call=self.fn, args=args, kwargs=kwargs, is_async=self.is_async
                 )
         if not self.uses_fingerprint:
-            payload_hash = b"" if self._fields is None else FINGERPRINT_OF_KEY
+            payload_hash = FINGERPRINT_OF_KEY if self.payload.is_used else b""
             job = Job(
                 key,
                 self.policy,
@@ -227,19 +228,6 @@ class Operation:
             )
         return str.__str__(tenant)  # a plain str: a subclass may define its own equality
 
-    def payload(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments that the fingerprint covers. `self` and `cls` are not part of it."""
-        receiver = self.binding.receiver
-        if not self._fields:
-            return {name: value for name, value in arguments.items() if name != receiver}
-        return {name: arguments[name] for name in self._fields}
-
-    def _key_covers_payload(self) -> bool:
-        """Return whether the key determines the whole payload, so that a fingerprint would add nothing."""
-        names = self._fields or [name for name in self.binding.names if name != self.binding.receiver]
-        covered = isinstance(self.source, Template | FirstOf) and self.source.covers(names)
-        return covered and not self.binding.has_var_keywords
-
     def _check_source(self) -> None:
         try:
             self.source.check(self.binding.names, has_var_keywords=self.binding.has_var_keywords)
@@ -253,15 +241,12 @@ class Operation:
         except ConfigurationError as error:
             raise ConfigurationError(f"{self.name}: {str(error).replace('the key', 'the tenant', 1)}") from None
 
-    def _check_fingerprint(self) -> None:
-        unknown = [
-            name for name in self._fields or () if name not in self.binding.names and not self.binding.has_var_keywords
-        ]
-        if unknown:
-            raise ConfigurationError(
-                f"{self.name}: fingerprint names {unknown[0]!r}, which is not a parameter",
-                hint=f"the parameters are: {', '.join(self.binding.names) or 'none'}",
-            )
+    def _compared_payload(self, *, explicit: bool) -> ComparedPayload:
+        try:
+            return ComparedPayload(self.policy, self.source, self.binding, explicit=explicit)
+        except ConfigurationError as error:
+            text = str(error).replace("the key", "the fingerprint", 1)
+            raise ConfigurationError(f"{self.name}: {text}") from None
 
 
 def with_stored_input(codec: InputCodec, job: Job) -> Job:
@@ -342,13 +327,3 @@ def _tenant_source(tenant: TenantSource) -> Template | Call | None:
     if not isinstance(source, Template | Call):
         raise ConfigurationError("tenant= takes a template or a callable", hint='such as tenant="{org_id}"')
     return source
-
-
-def _fingerprint_fields(source: Source, policy: Policy, *, explicit: bool) -> tuple[str, ...] | None:
-    """Return the fingerprinted arguments; () means all, None no fingerprint.
-
-    A key that is derived from the content needs no fingerprint unless one is declared.
-    """
-    if policy.fingerprint == "none" or (not explicit and isinstance(source, Payload | Content | JsonKey)):
-        return None
-    return () if policy.fingerprint == "all" else tuple(policy.fingerprint)

@@ -32,7 +32,7 @@ def read_settings(path: Path) -> dict[str, Any] | None:
 def find_settings(folder: Path) -> tuple[dict[str, Any], str]:
     """Return the settings of the first file in the folder that has any, and its name; ({}, "") if none has.
 
-    Files that other users can change are ignored: those users could redirect the command to their own store.
+    Files of another user, and files that everyone can write to, are ignored: they could redirect the command.
     """
     for name in FILES:
         if (folder / name).is_file() and not is_untrusted(folder / name):

@@ -25,6 +25,8 @@ OnMissingKey = Literal["raise", "run"]
 OnLost = Literal["notify", "cancel"]
 ErrorTypes = type[BaseException] | tuple[type[BaseException], ...]
 RetryDelay = Duration | Callable[[int], Duration]
+FingerprintSource = str | Collection[str] | Callable[..., Any]
+"""`"all"`, `"none"`, a list of arguments and paths, or what `key=` takes."""
 
 SECOND = 1_000_000
 MIN_LEASE = SECOND // 20  # a shorter lease cannot survive a few round trips and a short pause
@@ -82,7 +84,7 @@ class CommonSettings(TypedDict, total=False):
     on_missing_key: OnMissingKey
     on_lost: OnLost
     settle_timeout: Duration | None
-    fingerprint: Literal["all", "none"] | Collection[str]
+    fingerprint: FingerprintSource
     store_result: bool
     max_result_bytes: int
     compress_from: int | None
@@ -126,7 +128,7 @@ class Policy(Struct, frozen=True, dict=True, kw_only=True):
     on_missing_key: OnMissingKey = "raise"
     on_lost: OnLost = "notify"
     settle_timeout: int | None = None
-    fingerprint: Literal["all", "none"] | tuple[str, ...] = "all"
+    fingerprint: str | tuple[str, ...] | Callable[..., Any] = "all"
     store_result: bool = True
     max_result_bytes: int = 1 << 20
     compress_from: int | None = 4096
@@ -230,15 +232,13 @@ def _after_crash(_name: str, value: Any) -> dict[str, Any]:
 
 
 def _fingerprint(name: str, value: Any) -> dict[str, Any]:
-    if value in ("all", "none"):
+    if callable(value) or (isinstance(value, str) and (value in ("all", "none") or "{" in value)):
         return {name: value}
-    if (
-        isinstance(value, str)
-        or not isinstance(value, Collection)
-        or not all(isinstance(field, str) for field in value)
-    ):
+    is_list = isinstance(value, Collection) and not isinstance(value, str)
+    if not is_list or not all(isinstance(field, str) for field in value):
         raise ConfigurationError(
-            f"{name} cannot be {value!r}", hint='choose "all", "none" or a list of parameter names'
+            f"{name} cannot be {value!r}",
+            hint='choose "all", "none", a list of parameter names, or what key= takes, such as Payload(exclude=[…])',
         )
     return {name: tuple(value)}
 

@@ -122,6 +122,16 @@ class Codec:
         if cipher is None:
             self._encoded_none = self.encode(None, b"")
 
+    @property
+    def is_declared(self) -> bool:
+        """Whether results have a declared type. False: the type of the value itself."""
+        return self._type.is_declared
+
+    @property
+    def stores_results(self) -> bool:
+        """False with `store_result=False`."""
+        return self._store
+
     def encode(self, value: Any, record_id: bytes, cycle: int = 0) -> Encoded:
         """Return the result in its envelope. Never raises because of a value: the effect is already done.
 

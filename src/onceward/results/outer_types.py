@@ -10,7 +10,7 @@ from typing import Any, Final
 _WIDER: Final[dict[type, tuple[type, ...]]] = {float: (float, int), complex: (complex, float, int)}
 """Types whose annotation also accepts other types, as type checkers define it."""
 
-_AWAITED: Final = frozenset((collections.abc.Awaitable, collections.abc.Coroutine))
+AWAITED: Final = frozenset((collections.abc.Awaitable, collections.abc.Coroutine))
 """The result is what awaiting returns. Its type is in the arguments of the annotation."""
 
 
@@ -33,7 +33,7 @@ def outer_types(annotation: Any) -> tuple[type, ...] | None:
             pending.append(arguments[0])
         elif origin is typing.Literal:
             found.update(map(type, arguments))
-        elif origin in _AWAITED:
+        elif origin in AWAITED:
             pending.append(arguments[-1] if arguments else Any)
         else:
             kinds = _classes(hint if origin is None else origin)
@@ -52,7 +52,7 @@ def _classes(hint: Any) -> tuple[type, ...] | None:
     generic = getattr(hint, "__pydantic_generic_metadata__", None)
     if generic and generic["origin"]:  # an instance of Page may be returned as Page[int]
         hint = generic["origin"]
-    if not isinstance(hint, type) or hint is object or hint in _AWAITED:
+    if not isinstance(hint, type) or hint is object or hint in AWAITED:
         return None
     try:
         isinstance(None, hint)

@@ -15,6 +15,10 @@ from .extensions import BUILDERS, Tag
 from .rebuild import FieldsChanged, Shape
 
 
+class UndeclaredClass(ResultCorrupt):
+    """The stored result has an instance of a class that is not declared here."""
+
+
 class ResultReader:
     """Rebuilds one value. ormsgpack hides exceptions of a hook, so the first one is kept in `failure`."""
 
@@ -53,7 +57,7 @@ class ResultReader:
     def _object(self, name: str, state: dict[str, Any]) -> Any:
         shape = self._shapes.get(name) or self._moved(name)
         if shape is None:
-            raise ResultCorrupt(
+            raise UndeclaredClass(
                 f"the stored result has an instance of {name}, which the return annotation does not name",
                 hint=_UNDECLARED if self._shapes else _NOTHING_DECLARED,
             )
@@ -72,7 +76,8 @@ class ResultReader:
 RUNS_AGAIN: Final = "(forgetting the key makes its next delivery run the work again)"
 _UNDECLARED: Final = f"name that class in the return annotation; its module may be another one {RUNS_AGAIN}"
 _NOTHING_DECLARED: Final = (
-    "no class is declared here: call the function whose return annotation names it, or show the plain fields"
+    "no class is declared here: call the function whose return annotation names it, pass type= to once.claim,"
+    " or show the plain fields"
     " with `onceward show KEY --value`"
 )
 

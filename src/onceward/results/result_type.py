@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import ormsgpack
 
@@ -38,11 +38,13 @@ class ResultType:
     """The declared return type of a function. Built once per function; `encode` and `decode` are thread-safe."""
 
     __slots__ = ("_by_class", "_by_name", "_outer", "_verify")
+    is_declared: ClassVar[bool] = True
+    """False: the value's own classes are stored (`value_type.py`)."""
 
     def __init__(self, annotation: Any = Any, *, verify: bool = True, classes_only: bool = False) -> None:
         """`classes_only`: the annotation lists the classes that may occur, but is not the type of the value."""
         self._by_name: Mapping[str, Shape] = declared_shapes(annotation)
-        self._by_class = {shape.cls: shape for shape in self._by_name.values()}
+        self._by_class: Mapping[type, Shape] = {shape.cls: shape for shape in self._by_name.values()}
         self._outer = None if classes_only else outer_types(annotation)
         self._verify = verify
 

@@ -53,7 +53,7 @@ class Writer:
             return self.items(value, depth)
         if kind is dict:
             return self._dict(value, depth)
-        composite = _COMPOSITES.get(kind)
+        composite = COMPOSITES.get(kind)
         if composite is not None:
             tag, parts = composite
             return ormsgpack.Ext(tag, pack(parts(self, value, depth)))
@@ -131,7 +131,7 @@ def _time_parts(writer: Writer, value: dt.datetime | dt.time, depth: int) -> lis
 
 
 # Types that contain other values.
-_COMPOSITES: Final[dict[type, tuple[Tag, Callable[[Writer, Any, int], Any]]]] = {
+COMPOSITES: Final[dict[type, tuple[Tag, Callable[[Writer, Any, int], Any]]]] = {
     tuple: (Tag.TUPLE, Writer.items),
     set: (Tag.SET, Writer.unordered),
     frozenset: (Tag.FROZENSET, Writer.unordered),

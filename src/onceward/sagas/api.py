@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypedDict
 
 from msgspec.structs import replace
@@ -15,7 +15,7 @@ from onceward.operations.decorator import value_or_raise
 from onceward.operations.operation import Operation, codec_for, result_annotation
 from onceward.protocol.duration import Duration
 from onceward.protocol.outcome import Outcome
-from onceward.protocol.policy import Finding, OnLost, OnStoreDown, Policy, applied
+from onceward.protocol.policy import Finding, FingerprintSource, OnLost, OnStoreDown, Policy, applied
 from onceward.protocol.record import AfterCrash
 from onceward.protocol.window import Window
 from onceward.results.codec import Codec
@@ -47,7 +47,7 @@ class SagaChoices(TypedDict, total=False):
     on_lost: OnLost
     settle_timeout: Duration | None
     on_store_down: OnStoreDown
-    fingerprint: Literal["all", "none"] | Collection[str]
+    fingerprint: FingerprintSource
     store_result: bool
     max_result_bytes: int
     compress_from: int | None

@@ -10,13 +10,14 @@ from onceward.engine.attempt import OWNED, UNPROTECTED, Attempt
 from onceward.engine.conclude import settle_returned
 from onceward.engine.retry import SettleLimit, ask_again
 from onceward.engine.settle import settle
-from onceward.errors import LeaseLost, StoreError
+from onceward.errors import LeaseLost, OutcomeParked, StoreError
+from onceward.protocol.hints import resolve_hint
 from onceward.protocol.outcome import Failed, Outcome, Parked, Unknown
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Fail, Park, Verdict
 from onceward.results.stored_input import INPUT_REMOVED
 
-from .journal import Journal, ParkSaga, journal_from, note_of, without_results
+from .journal import Direction, Journal, ParkSaga, journal_from, note_of, without_results
 
 
 class SagaClaim:
@@ -133,8 +134,21 @@ class SagaClaim:
             token=record.token,
             error_type=move.error_type,
             error=move.why,
-            exception=self.raised,
+            exception=self._parked_error(move),
         )
+
+    def _parked_error(self, move: ParkSaga) -> OutcomeParked:
+        """Return what the caller gets. The step's own error, which an undone saga raises, is only its cause."""
+        progress = "half undone" if self.journal.direction is Direction.COMPENSATING else "half done"
+        error = OutcomeParked(
+            f"the saga is {progress} ({move.error_type}: {move.why})",
+            key=self.attempt.key.text,
+            reason=self.attempt.job.policy.reasons.parked,
+            hint=f"find out what happened to that step, then say so: {resolve_hint(self.attempt.key.text)}; in Python, "
+            "saga.resolve(applied(value) or not_applied, …)",
+        )
+        error.__cause__ = self.raised
+        return error
 
     def lost(self) -> Outcome[Any]:
         """Return the outcome after another worker has taken over the saga."""

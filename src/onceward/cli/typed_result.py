@@ -1,0 +1,57 @@
+"""Encode the `--result` of `onceward resolve` with the type and the cipher of the function that the record is of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from onceward.client.base import BaseClient
+from onceward.errors import ConfigurationError
+from onceward.keys.key import parse_scope
+from onceward.operations.operation import Operation, result_annotation
+from onceward.protocol.record import Record
+from onceward.results.codec import PLAIN, Encoded
+from onceward.results.from_json import result_from_json
+
+from .exit_codes import Exit
+from .load_object import load_object
+from .program import CommandError
+
+APP = click.option(
+    "--app",
+    metavar="MODULE:NAME",
+    help="With --result: the decorated function or its client. The result is stored with the function's type.",
+)
+
+
+def encode_result(value: Any, text: str | None, record: Record, app: str | None) -> Encoded:
+    """Encode `value`, parsed from the JSON `text`. With `app`, read the text as the type that its function declares."""
+    codec = PLAIN
+    if app is not None:
+        operation = _operation(load_object(app), app, record)
+        codec = operation.codec
+        if text is not None:
+            value = result_from_json(text, result_annotation(operation.fn))
+    encoded = codec.encode(value, record.id, record.cycle)
+    if encoded.data is None and codec.stores_results:
+        raise CommandError(f"the result cannot be stored, nothing was changed: {encoded.reason}", Exit.USAGE)
+    return encoded
+
+
+def _operation(found: Any, app: str, record: Record) -> Operation:
+    """Return the operation of the record. `found` is a client or a decorated function."""
+    scope = parse_scope(record.scope)
+    operation = getattr(found, "operation", None)
+    if isinstance(found, BaseClient):
+        operation = None if scope is None else found.declared_functions.find(scope)
+    if not isinstance(operation, Operation):
+        raise ConfigurationError(
+            f"{app} declares no function for {record.scope}", hint="name the client or the decorated function"
+        )
+    if scope is None or (operation.scope.app, operation.scope.operation) != (scope.app, scope.operation):
+        raise ConfigurationError(
+            f"{app} is the function of {operation.scope.text}, and this record is of {record.scope}",
+            hint="name the function that the record is of",
+        )
+    return operation
