@@ -180,7 +180,7 @@ class Once(Administration, OperationDecorator[Decorator, SkippingDecorator]):
         name: str | None = None,
         **settings: Unpack[Settings],
     ) -> Generator[ItemOutcome[Item, T], None, None]:
-        """Like `map`, but yield an `ItemOutcome` for each item as soon as it is known. Items are read as needed.
+        """Return an iterator like `map`: an `ItemOutcome` for each of `items` as soon as it is known, read as needed.
 
         If you stop early, close the iterator: it releases the keys whose work has not begun.
         """
