@@ -32,6 +32,7 @@ SECTIONS: dict[str, list[Entry]] = {
                 "howto/claims.md",
                 "howto/crashes.md",
                 "howto/transactions.md",
+                "howto/send-after-commit.md",
                 "howto/errors.md",
                 "howto/testing.md",
             ],
