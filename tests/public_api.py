@@ -15,6 +15,7 @@ from typing import Any
 
 MODULES = (
     "onceward",
+    "onceward.administration",
     "onceward.errors",
     "onceward.http.asgi",
     "onceward.http.client_keys",

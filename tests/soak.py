@@ -349,6 +349,14 @@ def parts(small: bool, minutes: float) -> dict[str, Callable[[], Section]]:
         "Every promise on Firestore": partial(
             suite, "Every promise on Firestore", ON_FIRESTORE, profile, ONCEWARD_TEST_BACKENDS="firestore"
         ),
+        "Lists of a million records": partial(
+            suite,
+            "Lists of a million records",
+            ("tests/administration",),
+            profile,
+            ONCEWARD_LISTED_RECORDS="60000" if small else "1000000",
+            ONCEWARD_TEST_BACKENDS="postgres valkey firestore",
+        ),
         "A server that is killed": partial(killed_server, small=small),
         "Queues": partial(queues, profile, *(("400", "2") if small else ("20000", "40"))),
         "Every order of a race": partial(schedules, small=small),

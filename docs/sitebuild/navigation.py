@@ -105,6 +105,8 @@ SECTIONS: dict[str, list[Entry]] = {
                 "howto/rollout.md",
                 "howto/backup.md",
                 "howto/console.md",
+                "howto/administration.md",
+                "howto/mcp.md",
                 "howto/storm.md",
             ],
         ),

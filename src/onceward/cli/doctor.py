@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import click
 
+from onceward.administration.explain import clock_set_back
 from onceward.engine.lock_record import is_lock
 from onceward.observe.figures import read_totals
 from onceward.observe.record_figures import record_figures
@@ -23,7 +24,6 @@ from onceward.stores.sqlite.url import parse
 
 from . import display
 from .exit_codes import Exit
-from .explain import clock_set_back
 from .find import iter_records
 from .open_store import SEARCH_TIMEOUT, TIMEOUT, file_facts, is_sqlite, opened_store
 from .program import common_options, program, store_url, wants_json

@@ -46,6 +46,7 @@ Examples:
   onceward sagas                                         list sagas and the progress of their steps
   onceward stats -o json | jq                            tables for people, JSON for programs
   onceward stats --since 24h                             executed, replayed and refused work, with a chart
+  onceward mcp                                           let an assistant read the store (Model Context Protocol)
   onceward doctor                                        for cron: exit code 1 if something needs attention
   onceward docs errors#lease-lost                        what an error means and what to do
   onceward check --alert "mail -s Onceward ops@shop"     the same by rates and thresholds; each alert once
@@ -232,6 +233,7 @@ def load_commands() -> None:
         erase,
         import_file,
         inspect,
+        mcp,
         migrate,
         operations,
         people,

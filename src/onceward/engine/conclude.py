@@ -218,7 +218,7 @@ def _is_named(error: BaseException, types: tuple[type[BaseException], ...], vagu
 
 async def park(attempt: Attempt, error_type: str, text: str, error: BaseException | None) -> Outcome[Any]:
     """Park the record: an operator must decide whether the effect has happened."""
-    answer = await settle.park(attempt, error_type, text)
+    answer = await settle.park(attempt, error_type, text, error)
     if answer.verdict is not Verdict.OK:
         attempt.engine.emit("lost", attempt.key, attempt.record, reason="parking refused")
         return _unknown_outcome(attempt, None, lost=True) if error is None else _failed_outcome(attempt, error)

@@ -21,13 +21,14 @@ from onceward.errors import (
     VersionSkew,
 )
 from onceward.keys.small import is_small
+from onceward.protocol.note import FRAME
 from onceward.protocol.record import AfterCrash, RecordState
 from onceward.protocol.requests import Answer, AnySettlement, Complete, Fail, Park, Release, Verdict
 from onceward.protocol.unstored import unstored_note
 from onceward.results.codec import Encoded
 
 from .attempt import ABANDONED, LOST, SETTLED, SETTLING, UNKNOWN, UNPROTECTED, VERIFYING, Attempt
-from .error_text import format_error, message_of
+from .error_text import format_error, message_of, raised_in
 from .retry import SettleLimit, ask_again
 
 OK, COMPLETED = Verdict.OK, RecordState.COMPLETED
@@ -178,7 +179,14 @@ def failure(attempt: Attempt, error: BaseException, *, final: bool, known: bool,
         _retry_delay(attempt),
         policy.max_attempts,
         policy.window.validity(record.claimed_at),
+        frame_note(error),
     )
+
+
+def frame_note(error: BaseException | None) -> dict[str, str]:
+    """Return the note that says which function raised, so that operators can group failures."""
+    frame = raised_in(error)
+    return {FRAME: frame} if frame else {}
 
 
 def _retry_delay(attempt: Attempt) -> int:
@@ -196,11 +204,10 @@ def _retry_delay(attempt: Attempt) -> int:
         return 0
 
 
-async def park(attempt: Attempt, error_type: str, error: str) -> Answer:
+async def park(attempt: Attempt, error_type: str, error: str, raised: BaseException | None = None) -> Answer:
     record = attempt.record
-    return await settle(
-        attempt, Park(attempt.key.id, record.token, record.nonce, error_type, error), RecordState.PARKED
-    )
+    parking = Park(attempt.key.id, record.token, record.nonce, error_type, error, frame_note(raised))
+    return await settle(attempt, parking, RecordState.PARKED)
 
 
 async def release(attempt: Attempt) -> Answer:

@@ -56,7 +56,7 @@ CREATE TABLE onceward_records (
 ;
 CREATE INDEX onceward_purgeable ON onceward_records (max(valid_until, token + 3600000001)) WHERE valid_until IS NOT NULL
 ;
-CREATE INDEX onceward_unfinished ON onceward_records (state, id) WHERE state IS NOT NULL
+CREATE INDEX onceward_unfinished ON onceward_records (state, token) WHERE state IS NOT NULL
 ;
 CREATE VIEW onceward_keys AS SELECT
     scope, key, coalesce(state, 'COMPLETED') AS state, coalesce(attempt, 1) AS attempt,
@@ -72,7 +72,8 @@ FROM onceward_records
 """NULL stands for the usual value, for example for the state COMPLETED: `stores/sql.py` says for which in each column.
 
 `onceward_purgeable` holds the time from which a record may be purged: its end, but not before its token is an hour old.
-`onceward_unfinished` stays small, because work completes; it serves listings and finds abandoned records.
+`onceward_unfinished` stays small, because work completes; it serves listings, by the last claim, and finds abandoned
+records.
 `onceward_keys` is for people: the usual values written out, and times as text in UTC.
 """
 

@@ -28,6 +28,7 @@ from onceward.protocol.capabilities import (
     Sorting,
     Transactions,
 )
+from onceward.protocol.listing import Listing
 from onceward.protocol.ports import Clock
 from onceward.protocol.record import CompletedRecord, Record
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, ExpectedRecord, Renewal, Verdict
@@ -133,6 +134,10 @@ class SQLiteStore(SQLiteLatest, SQLiteCounters, SQLiteErasure, SQLiteManyRecords
 
     @property
     def sorting(self) -> Sorting:
+        return self
+
+    @property
+    def listing(self) -> Listing:
         return self
 
     @property
