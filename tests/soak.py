@@ -62,7 +62,10 @@ NEAR = "firestore and not fifty_thousand and not ten_calls"  # these two need a 
 ON_FIRESTORE = ("-k", NEAR, "tests/integration", "tests/unit", "tests/endpoints", "tests/conformance")
 """The same on Google's emulator, with longer histories in the kit."""
 QUEUES = ("tests/queues/test_storm.py", "tests/queues/test_cloud.py")
+ENDPOINTS = ("tests/http/test_transactional_crashes.py",)
+"""Every framework on PostgreSQL and SQLite, killed at every point; and PostgreSQL restarted under load."""
 COUNTERS = ("tests/chaos/test_counters.py",)
+DJANGO = ("tests/integration/test_django_killed.py",)
 PEOPLE = ("tests/integration/test_people_link.py", "tests/integration/test_people_order.py")
 """On Spark, and on the febrl sets: both are installed by `make soak` only."""
 ON_POSTGRESQL = ("-k", "random_histories or postgres_workers", "tests/conformance/test_postgres.py", "tests/chaos")
@@ -349,6 +352,9 @@ def parts(small: bool, minutes: float) -> dict[str, Callable[[], Section]]:
         "Every promise on Firestore": partial(
             suite, "Every promise on Firestore", ON_FIRESTORE, profile, ONCEWARD_TEST_BACKENDS="firestore"
         ),
+        "Transactional endpoints": partial(
+            suite, "Transactional endpoints", ENDPOINTS, profile, ONCEWARD_CRASH_MATRIX="" if small else "all"
+        ),
         "Lists of a million records": partial(
             suite,
             "Lists of a million records",
@@ -358,6 +364,7 @@ def parts(small: bool, minutes: float) -> dict[str, Callable[[], Section]]:
             ONCEWARD_TEST_BACKENDS="postgres valkey firestore",
         ),
         "A server that is killed": partial(killed_server, small=small),
+        "Django": partial(suite, "Django, killed at every stage", DJANGO, profile, ONCEWARD_DJANGO_KILLS="1"),
         "Queues": partial(queues, profile, *(("400", "2") if small else ("20000", "40"))),
         "Every order of a race": partial(schedules, small=small),
         "Sagas": partial(sagas, small=small),

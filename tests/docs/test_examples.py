@@ -27,7 +27,7 @@ def test_the_examples_of_a_page_run_and_print_what_it_says(
     page: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     stem = page.stem.lower()
-    script = tmp_path / f"{stem}{'_page' if find_spec(stem) else ''}.py"  # not the name of a module
+    script = tmp_path / f"{stem}{'_page' if find_spec(stem) else ''}.py"
     script.write_text(program(page), encoding="utf-8")
     for name, text in files(page).items():
         (tmp_path / name).write_text(text, encoding="utf-8")

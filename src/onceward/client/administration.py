@@ -137,13 +137,21 @@ class Administration(BaseClient):
 
         return run(stats(self.engine, microseconds(since, "since")))
 
-    def check(self, *, rules: Mapping[str, Any] | None = None, alert: Alert | None = None) -> list[Broken]:
+    def check(
+        self, *, rules: Mapping[str, Any] | None = None, alert: Alert | None = None, store_only: bool = False
+    ) -> list[Broken]:
         """Return the health rules that are broken now; `rules` overrides thresholds.
 
         `alert` is called for each broken rule, at most once in 24 h. Four rules read records (PENDING,
         PARKED, FAILED, schedules). The others need counters (`counters=True`): without them, an empty list does not
         mean that these rules hold.
+
+        Raise StoreNotSetUp if the store's tables are missing, and StoreUnavailable if it does not answer: call this
+        when your program starts. With `store_only=True`, check nothing else: fast enough for a readiness probe.
         """
+        run(records.check_store(self.engine))
+        if store_only:
+            return []
         from onceward.observe.figures import broken_rules
         from onceward.observe.thresholds import parse_thresholds
 

@@ -52,7 +52,8 @@ class Once(Administration, OperationDecorator[Decorator, SkippingDecorator]):
     `store` is a URL or a store object (default: $ONCEWARD_STORE_URL, else sqlite:///onceward.db). `app` and `tenant`
     are part of every key. `cache` is how many completed results this process caches. `counters` counts outcomes by
     scope and hour in the store. With `fingerprint_key`, at least 16 secret bytes, fingerprints are HMACs, so that a
-    reader of the store cannot test guesses about payloads. The other arguments are default policy settings.
+    reader of the store cannot test guesses about payloads. `mode` is "enforce" (default), "observe" or "off";
+    $ONCEWARD_MODE overrides it. The other arguments are default policy settings.
 
     In every method, `key` is any value that identifies the work (`name` is the operation that it belongs to), `fn` is
     the work with its `args` and `kwargs`, and `settings` and `choices` override the client's defaults.

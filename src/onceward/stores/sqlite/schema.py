@@ -176,12 +176,19 @@ def prepare(cursor: Cursor, name: str, *, migrate: bool) -> None:
 def examine(path: str, timeout: float) -> Schema:
     """Return the file's schema version and the missing migrations, without creating or changing the file."""
     file = Path(path)
-    version = min_reader = 0
-    if file.exists():
-        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=timeout)) as connection:
-            cursor = connection.cursor()
-            version = _version(cursor)
-            min_reader = _meta(cursor, "min_reader") if version else 0
+    if not file.exists():
+        return _schema(0, 0)
+    with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=timeout)) as connection:
+        return examine_open(connection.cursor())
+
+
+def examine_open(cursor: Cursor) -> Schema:
+    """Return the schema version and the missing migrations of an open database."""
+    version = _version(cursor)
+    return _schema(version, _meta(cursor, "min_reader") if version else 0)
+
+
+def _schema(version: int, min_reader: int) -> Schema:
     return Schema(version, LATEST, min_reader, tuple(statements(version)) if version < LATEST else ())
 
 
