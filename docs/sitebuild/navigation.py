@@ -42,7 +42,9 @@ SECTIONS: dict[str, list[Entry]] = {
             [
                 "howto/http.md",
                 "howto/fastapi.md",
-                "howto/django.md",
+                "howto/django-app.md",
+                "howto/django-http.md",
+                "howto/django-tasks.md",
                 "howto/sqlalchemy.md",
                 "howto/webhooks.md",
                 "howto/push.md",
