@@ -49,6 +49,7 @@ Examples:
   onceward stats --since 24h                             executed, replayed and refused work, with a chart
   onceward mcp                                           let an assistant read the store (Model Context Protocol)
   onceward doctor                                        for cron: exit code 1 if something needs attention
+  onceward docs errors#lease-lost                        what an error means and what to do
   onceward check --alert "mail -s Onceward ops@shop"     the same by rates and thresholds; each alert once
 
 \b
@@ -229,6 +230,7 @@ def load_commands() -> None:
         check,
         console,
         consume,
+        docs,
         doctor,
         erase,
         import_file,
