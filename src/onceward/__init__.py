@@ -1,4 +1,4 @@
-"""Onceward: work that is delivered at least once takes effect exactly once.
+"""Onceward: run work once per key, although it is delivered more than once and workers crash.
 
 Most programs need only the names below. Everything else is in the subpackages: `onceward.errors` (every exception),
 `onceward.operations`, `onceward.locks`, `onceward.sagas`, `onceward.schedules`, `onceward.latest`, `onceward.recovery`,
