@@ -190,7 +190,7 @@ def test_a_bulk_action_shows_first_what_it_changes_and_why_not(visitor: Visitor,
     back = "/keys?scope=shop%2Fcharge"
     page = visitor.post("/bulk/preview", {"action": "retry", "id": [row["id"] for row in rows], "back": back}).text
     assert re.search(r"Will change</span>\s*<span class=\"value\">1<", page)
-    assert re.search(r"Stay as they are</span>\s*<span class=\"value\">6<", page)
+    assert re.search(r"Left alone</span>\s*<span class=\"value\">6<", page)
     assert "there is nothing to retry: it is COMPLETED, not FAILED" in page
     assert once.audit() == []
     answer = visitor.post("/bulk/apply", {"preview": preview_in(page), "why": "the cards work again", "back": back})

@@ -25,17 +25,17 @@ if TYPE_CHECKING:  # optional dependencies: other commands work without them
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8321, show_default=True, help="0: any free port.")
 @click.option("--write", is_flag=True, help="Allow changes. Without it, the console is read-only.")
-@click.option("--title", default="Onceward", help="Name in the header, such as the environment.")
+@click.option("--title", default="Onceward", help="Name in the header, such as production.")
 @click.option("--people", "people_url", metavar="URL", help="Database of people, for reviews and imports.")
 @STORE
 def console(*, target: str | None, host: str, port: int, write: bool, title: str, people_url: str | None) -> int:
     """Show records, parked work, failures and schedules in a browser.
 
-    It is read-only unless --write is given, and answers only this machine. To open it to others, configure an
-    authentication: $ONCEWARD_CONSOLE_TOKEN, or $ONCEWARD_CONSOLE_USER=name:password, and then --host.
+    The console is read-only unless you pass --write, and accepts only requests from this machine. To open it to other
+    machines, set $ONCEWARD_CONSOLE_TOKEN or $ONCEWARD_CONSOLE_USER=name:password, and pass --host.
 
-    MODULE:APP names your client, so that its schedules and encrypted results are known. Without it, the console uses
-    the --store.
+    MODULE:APP names your client. With it, the console knows your schedules and can decrypt results. Without it, the
+    console reads the store of --store.
 
     \b
     Examples:

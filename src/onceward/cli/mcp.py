@@ -17,13 +17,14 @@ from .schedule import load_client
 @click.option("--values", is_flag=True, help="Also show stored results and inputs, with secrets hidden.")
 @STORE
 def mcp(*, target: str | None, write: bool, values: bool) -> None:
-    """Serve the Model Context Protocol on stdin and stdout, for an assistant that helps operators.
+    """Let an assistant read the store, over the Model Context Protocol on stdin and stdout.
 
-    Without --write, the tools only read. With it, a change is first previewed and then applied to exactly what was
-    shown. Every change is written to the audit trail, with your user name and the reason that the assistant gives.
+    Without --write, the tools only read. With --write, the assistant first previews a change, and then applies it to
+    the records that the preview showed. The audit trail stores each change with your user name and the assistant's
+    reason.
 
-    MODULE:APP names the client of your application. It is needed only for its schedules and its cipher; without it, the
-    store of --store is used.
+    MODULE:APP names your client. It is needed only for your schedules and to decrypt results. Without it, the server
+    uses the store of --store.
 
     \b
     Examples:

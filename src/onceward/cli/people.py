@@ -205,9 +205,9 @@ def train_command(*, relink: bool, url: str) -> None:
 def link_command(*, backend: str, url: str) -> None:
     """Compare all stored records in one batch and assign them to people again.
 
-    Use it after a large import with --no-similarity, or after `onceward people train`. Splink finds the similar pairs;
-    the rules that decide are those of an import, so the result is the same. Keys and answers of operators still decide
-    first. Running it again changes nothing.
+    Use it after a large import with --no-similarity, or after `onceward people train`. Splink finds
+    the similar pairs. Onceward then decides with the rules of an import, so the people are the same. Keys and
+    operators' answers still decide first. Running it again changes nothing.
 
     With --backend spark, it runs on the Spark session that spark-submit or the environment configures.
     """

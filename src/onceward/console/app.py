@@ -82,7 +82,7 @@ class Console:
             await self._router.lifespan(scope, receive, send)
             return
         if scope["type"] != "http":
-            await PlainTextResponse("the console answers only http", 400)(scope, receive, send)
+            await PlainTextResponse("the console supports only HTTP", 400)(scope, receive, send)
             return
         try:
             await self._router(scope, receive, add_security_headers(send))
@@ -135,7 +135,7 @@ class Console:
     def _refusal(self, visit: Visit, page: Page | None, action: Action) -> str:
         """Return why this request must not be answered; empty if it may be."""
         if page is not None and page.needs_all and visit.access.is_limited:
-            return "This page shows data of all scopes and tenants, and you may see only some of them."
+            return "This page shows data of all scopes and tenants, but your access is limited to some of them."
         if action.method == "POST":
             if not self.write:
                 return "This console is read-only. Start it with --write, or pass write=True, to allow changes."
@@ -143,7 +143,7 @@ class Console:
                 return "The request comes from another site, so nothing was changed."
             if not csrf.has_token(visit.request, visit.form):
                 return (
-                    "The form is too old, or cookies are blocked. Nothing was changed; reload the page and try again."
+                    "The form has expired, or cookies are blocked. Nothing was changed; reload the page and try again."
                 )
         if not visit.access.allows(action.needs):
             return f"This needs the access level {action.needs.name.lower()!r}. Nothing was changed."
@@ -160,7 +160,7 @@ class Console:
             return PlainTextResponse("sign in with a token", 401, {"www-authenticate": "Bearer"})
         if isinstance(self.authorize, LoopbackOnly):
             return PlainTextResponse(
-                "The console answers only requests from its own machine, unless an authentication is configured.", 403
+                "This console accepts only requests from its own machine until authentication is configured.", 403
             )
         return PlainTextResponse("you have no access to this console", 403)
 

@@ -22,9 +22,9 @@ def sign_in(visit: Visit) -> Response:
     if visit.request.method == "GET":
         return visit.render("sign_in.html", next=target, problem="")
     if not csrf.is_same_origin(visit.request) or not csrf.has_token(visit.request, visit.form):
-        return visit.render("sign_in.html", 403, next=target, problem="The form is too old. Try again.")
+        return visit.render("sign_in.html", 403, next=target, problem="The form has expired. Try again.")
     if not authorize.accepts(visit.form.get("token", "").strip()):
-        return visit.render("sign_in.html", 401, next=target, problem="This is not the token of this console.")
+        return visit.render("sign_in.html", 401, next=target, problem="This token is not valid here.")
     response = visit.back("overview", target=target)
     visit.console.set_cookie(response, visit.request, SESSION_COOKIE, authorize.session())
     return response

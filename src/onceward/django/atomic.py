@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MARKED = (
     "Django has marked this transaction for rollback, because a database error was caught in it or set_rollback(True) "
-    "was called: the work that was done in this block is undone. Wrap statements that may fail in transaction.atomic()"
+    "was called. The work in this block is undone. Wrap statements that may fail in transaction.atomic()"
 )
 
 

@@ -41,7 +41,7 @@ def configuration() -> Configuration:
     aliases = list(connections)
     if database not in aliases:
         raise ImproperlyConfigured(
-            f"{SETTING}['DATABASE'] is {database!r}, and DATABASES has {', '.join(sorted(aliases))}"
+            f"{SETTING}['DATABASE'] is {database!r}, but DATABASES has only {', '.join(sorted(aliases))}"
         )
     return Configuration(database, given.get("APP", "default"), options, given.get("HTTP", {}))
 

@@ -30,7 +30,7 @@ def require_supported(connection: Any) -> None:
     """Raise if Onceward cannot keep records in this database."""
     if connection.vendor not in ("sqlite", "postgresql"):
         raise ImproperlyConfigured(
-            f"Onceward cannot keep its records in {connection.alias!r}, a database of the kind {connection.vendor}; "
+            f"Onceward cannot keep its records in {connection.alias!r}: it does not support {connection.vendor}; "
             "set ONCEWARD['DATABASE'] to the alias of a PostgreSQL or SQLite database"
         )
     if connection.vendor == "postgresql":

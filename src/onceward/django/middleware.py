@@ -141,7 +141,7 @@ class IdempotencyMiddleware:
             digest = body_digest(request)
         except RawPostDataException as error:
             raise ImproperlyConfigured(
-                f"a middleware in front of {MIDDLEWARE} has read the body of the request; put it behind"
+                f"a middleware before {MIDDLEWARE} has read the request body; move it after {MIDDLEWARE}"
             ) from error
         job = config.job(parsed, identity_of(request, principal), digest)
         return config.quota_response(job) or job
@@ -193,7 +193,7 @@ def user_principal(request: Any) -> str | None:
     if not hasattr(request, "user"):
         raise ConfigurationError(
             "the request has no user yet",
-            hint=f"put {MIDDLEWARE} behind AuthenticationMiddleware, or set ONCEWARD['HTTP']['principal']",
+            hint=f"put {MIDDLEWARE} after AuthenticationMiddleware, or set ONCEWARD['HTTP']['principal']",
         )
     return str(request.user.pk) if request.user.is_authenticated else None
 

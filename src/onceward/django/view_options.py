@@ -58,7 +58,7 @@ def idempotent(
         is_async = iscoroutinefunction(view)
         if transactional and is_async:
             raise ConfigurationError(
-                f"{view.__name__} is async, and Django has no async transactions",
+                f"{view.__name__} is async, but Django has no async transactions",
                 hint="write a sync view, or remove transactional=True",
             )
 
@@ -88,8 +88,8 @@ def _require_middleware(request: Any) -> None:
     request = getattr(request, "_request", request)  # a request of Django REST framework wraps Django's
     if request.method not in SAFE_METHODS and not getattr(request, HANDLED_ATTRIBUTE, False):
         raise ImproperlyConfigured(
-            f"{request.path} is declared with @idempotent, and {MIDDLEWARE} did not handle the request; add it to "
-            "MIDDLEWARE, behind AuthenticationMiddleware. For a view that cannot be found by its URL, as in "
+            f"{request.path} has @idempotent, but {MIDDLEWARE} did not handle the request; add it to "
+            "MIDDLEWARE, after AuthenticationMiddleware. If a view cannot be found by its URL, as in "
             "django-ninja, also list its path in ONCEWARD['HTTP']['required']"
         )
 

@@ -87,7 +87,7 @@ class Idempotency:
         self.optional = self.route(required=False)
 
     def route(self, *, required: bool = True, **choices: Unpack[RouteOptions]) -> Depends:
-        """Return a dependency for routes with settings of their own, in addition to those of this object."""
+        """Return a dependency for routes with their own settings, which override those of this object."""
         for name in ("required", "optional", "methods"):
             if name in choices or name in self._choices:
                 raise ConfigurationError(
@@ -129,7 +129,7 @@ def _dependency(window: str, *, required: bool) -> Callable[..., Any]:
         return key
 
     description = (
-        "A string in quotes: a new one for each new request, the same one for every retry."
+        "A string in quotes: a new one for each new request, and the same one for every retry."
         f" It is remembered for: {window}."
     )
     header = fastapi.Header(alias="Idempotency-Key", description=description, examples=['"8e03978e-40d5-43e8-bc93"'])

@@ -8,8 +8,8 @@ from onceward.errors import ConfigurationError
 
 _SET_BY_MIDDLEWARES: Final = ("user", "auth", "session")
 _HINT: Final = (
-    "use idempotency.protect(app), which puts it inside of all others; with app.add_middleware, add the idempotency"
-    " middleware first, because the one that was added last runs first"
+    "use idempotency.protect(app), which makes it the innermost; with app.add_middleware, add the idempotency"
+    " middleware first, because the one that is added last runs first"
 )
 
 

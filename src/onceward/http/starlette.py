@@ -68,7 +68,7 @@ class Transaction(RequestTransaction):
         if not isinstance(getattr(response, "body", None), bytes):
             raise ConfigurationError(
                 f"a {type(response).__name__} has no body before it is sent, so it cannot be stored with the rows",
-                hint="hand over a response that is complete",
+                hint="pass a complete response",
             )
         self.hand_over(RawResponse(response.status_code, response.raw_headers, bytes(response.body)))
         return response

@@ -61,13 +61,13 @@ class ResponseTransaction:
             raise ConfigurationError(
                 f"a response with status {response.status} is not stored, so a retry would repeat what is committed",
                 key=key,
-                hint="raise an exception to roll back, or hand over a response with another status",
+                hint="raise an exception to roll back, or respond with another status",
             )
         if len(response.body) > config.max_response:
             raise ConfigurationError(
-                f"the response has {len(response.body)} bytes, and max_response is {config.max_response}",
+                f"the response has {len(response.body)} bytes, but max_response is {config.max_response}",
                 key=key,
-                hint="raise max_response, or respond with the address of the result",
+                hint="increase max_response, or respond with the URL of the result",
             )
         data = config.encode_response(response.status, response.headers, response.body)
         if data is None:
@@ -265,7 +265,7 @@ def check_session(session: Any, *, is_async: bool) -> None:
         )
     if is_async != _is_async(session):
         block = "with" if is_async else "async with"
-        raise ConfigurationError(f"this block does not fit a {name}", hint=f"write `{block} idem.transaction(…)`")
+        raise ConfigurationError(f"a {name} needs the other kind of block", hint=f"write `{block} idem.transaction(…)`")
 
 
 def _actual_session(session: Any) -> Any:

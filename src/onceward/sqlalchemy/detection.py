@@ -187,7 +187,7 @@ def _refuse_other_connection(target: Target) -> None:
     found = getattr(block.found, "sync_session", None) or getattr(block.found, "sync_connection", None) or block.found
     if found is not target:
         raise ConfigurationError(
-            "this call was joined to the transaction that is open around it, but its work writes in another one: "
+            "this call joined the transaction that is open around it, but its work writes in another one: "
             "rows and record would be committed separately",
             hint="use the session that is open around the call, close that one first, or set"
             ' open_transaction="ignore" for this operation',

@@ -20,8 +20,8 @@ COLUMNS = (
     Column("scope", "Scope", "scope", narrow=False),
 )
 EMPTY = Empty(
-    "Nobody has changed a record by hand",
-    "Each change by the console, the command or a program that gives a reason leaves an entry here.",
+    "No manual changes",
+    "Changes by the console, the command, or a program that passes why= are listed here.",
     'onceward retry charge:42 --why "the card was unblocked"',
 )
 

@@ -13,7 +13,7 @@ PAGE = Page("dead-letters", "Dead letters", "Features", order=40)
 EMPTY = Empty(
     "No message was parked",
     "A message that cannot be processed is moved to the dead letter queue of its broker. "
-    "If the queue has none, the message is described by a parked record, which is listed here.",
+    "If there is no such queue, Onceward parks a record that describes the message. These records are listed here.",
 )
 
 

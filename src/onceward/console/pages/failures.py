@@ -54,7 +54,7 @@ async def show_group(visit: Visit) -> Response:
     found = await visit.call(visit.admin.failures())
     group = next((one for one in found.groups if one.id == visit.path["id"]), None)
     if group is None:
-        return visit.render("not_found.html", 404, reason="The group has no failures any more.")
+        return visit.render("not_found.html", 404, reason="This group no longer has failures.")
     records = await visit.call(visit.admin.failure_group(group.id))
     table = Table("keys", COLUMNS, key_rows(visit, records), EMPTY, now=found.now)
     return visit.table("failure_group.html", table, group=group)

@@ -19,7 +19,7 @@ SHORT_ID = re.compile("(id:)?[0-9a-f]{6,64}")
 
 EMPTY = Empty(
     "Nothing was found",
-    "Type a record id, a key, or the beginning of a key. A key that is not exact is searched among the latest records; "
+    "Type a record id, a key, or the beginning of a key. The beginning of a key is searched among the latest records; "
     "the page Keys has more filters.",
 )
 

@@ -21,8 +21,8 @@ COLUMNS = (
     Column("rejects", "Reject file", "code", narrow=False),
 )
 EMPTY = Empty(
-    "No file was imported",
-    "Imports into a database of people are listed here, if the console knows that database.",
+    "No files were imported",
+    "Imports into a database of people are listed here, if you pass that database to the console.",
     "onceward import contacts.csv --into sqlite:///people.db",
 )
 

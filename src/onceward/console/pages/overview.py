@@ -16,8 +16,8 @@ LATEST = 10
 SERIES = ("executed", "replayed", "running", "failed", "parked", "mismatch", "unknown", "applied", "stale")
 EMPTY = Empty(
     "No outcomes are counted yet",
-    "The store holds counts only for clients that are created with counters=True. "
-    "Pass it to the client of your workers, and the last day appears here.",
+    "Only clients with counters=True count their outcomes. "
+    "Pass it to the clients of your workers, and the last 24 hours appear here.",
     'once = Once("sqlite:///onceward.db", counters=True)',
 )
 

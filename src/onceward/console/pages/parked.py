@@ -14,9 +14,9 @@ from onceward.console.visit import Visit
 PAGE = Page("parked", "Parked", "Work", order=20)
 LIMIT = 20
 EMPTY = Empty(
-    "Nothing waits for a decision",
+    "Nothing is waiting for a decision",
     "A record is parked if a worker died and it is unknown whether the effect happened. "
-    'With after_crash="park" such work waits here, and nothing runs twice.',
+    'With after_crash="park", such work does not run again until you resolve it here.',
     '@once(key="payout:{id}", after_crash="park")\ndef pay_out(id: str) -> str: ...',
 )
 

@@ -12,8 +12,8 @@ from onceward.console.visit import Visit
 PAGE = Page("sagas", "Sagas", "Features", order=10)
 LIMIT = 50
 EMPTY = Empty(
-    "No saga is unfinished",
-    "A saga runs several steps, and undoes those that were done if a later one fails. Unfinished ones are listed here.",
+    "No unfinished sagas",
+    "A saga runs several steps. If one fails, the saga undoes the earlier ones. Unfinished sagas are listed here.",
     'booking = once.saga("booking", Step("reserve", reserve, undo=free), Step("charge", charge, kind="pivot"))',
 )
 COLUMNS = (

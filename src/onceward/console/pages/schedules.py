@@ -72,7 +72,7 @@ async def show_one(visit: Visit) -> Response:
     """Show the slots of one schedule."""
     detail = await visit.call(visit.admin.schedule(visit.path["name"]))
     if detail is None:
-        return visit.render("not_found.html", 404, reason="No such schedule is declared by the client of this console.")
+        return visit.render("not_found.html", 404, reason="The client of this console does not declare this schedule.")
     now = await visit.store_time()
     rows = [
         {

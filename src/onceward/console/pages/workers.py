@@ -34,5 +34,5 @@ async def show(visit: Visit) -> Response:
         }
         for one in found.rows
     ]
-    intro = "Workers that hold a lease now. Idle workers are not known to the store."
+    intro = "Workers that hold a lease now. The store does not know idle workers."
     return visit.table("list.html", Table("workers", COLUMNS, rows, EMPTY, now=found.now), intro=intro)
