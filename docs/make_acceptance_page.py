@@ -23,9 +23,10 @@ INTRODUCTION: Final = """\
 
 This page is generated from `docs/acceptance.toml` by `docs/make_acceptance_page.py`; do not edit it.
 
-Onceward began with five documents, and each of the five systems is an example. This page lists what each document asks
-for, by its sections, where it is kept, and which tests show it. Of {total} requirements, {shown} have a test. The other
-{untried} cannot be tried here, and say why. [The mission](mission.md) is the shorter list.
+Onceward began with five documents. Each describes one system, which is now an example in `examples/`. This page lists
+the requirements of each document by section, with the code that meets each one and the tests that show it. Of {total}
+requirements, {shown} have a test. The other {untried} could not be tested here; the last column says why. [The
+mission](mission.md) is the shorter list.
 """
 
 
@@ -95,10 +96,10 @@ def page() -> str:
 
 
 def _section(document: Document) -> str:
-    lines = [f"## {document.title}", f"Built in `{document.example}`.", ""]
-    lines += ["| Section | Requirement | Kept in | Shown by |", "|---|---|---|---|"]
+    lines = [f"## {document.title}", f"The example is `{document.example}`.", ""]
+    lines += ["| Section | Requirement | Met by | Shown by |", "|---|---|---|---|"]
     for one in document.requirements:
-        shown = "<br>".join(_link(test) for test in one.tests) or f"**Not tried here**: {one.reason}"
+        shown = "<br>".join(_link(test) for test in one.tests) or f"**Not tested here**: {one.reason}"
         lines.append(f"| {one.section} | {one.asked} | {one.kept} | {shown} |")
     return "\n".join(lines) + "\n"
 
