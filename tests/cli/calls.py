@@ -88,7 +88,7 @@ def process(folder: Path, *words: object) -> tuple[int, bytes, bytes]:
     return finish(start(folder, *words))
 
 
-def until(true: Callable[[], bool], seconds: float = 20.0) -> None:
+def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, "the condition was never met"
