@@ -126,11 +126,11 @@ def test_two_hundred_threads_that_wait_for_one_key_all_get_the_one_result(
 
 @pytest.mark.fault("F69")
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_a_thousand_tasks_that_wait_for_one_key_all_get_the_one_result(
+async def test_three_hundred_tasks_that_wait_for_one_key_all_get_the_one_result(
     kind: str, tmp_path: Path, network: FaultyNetwork, clock: Any
 ) -> None:
     inner: Any = Backend(kind, tmp_path, clock).open()
-    callers = 1000
+    callers = 300
     async with AsyncOnce(FaultyStore(inner, network), wait="60s") as once:
         runs: list[int] = []
 
