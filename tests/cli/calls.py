@@ -78,7 +78,7 @@ def start(folder: Path, *words: object, **settings: Any) -> subprocess.Popen[byt
 
 def finish(process: subprocess.Popen[bytes]) -> tuple[int, bytes, bytes]:
     try:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=200)
     finally:
         process.kill()
     return process.returncode, out, err

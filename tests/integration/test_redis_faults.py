@@ -220,7 +220,7 @@ def test_a_late_answer_is_never_taken_for_the_answer_to_the_next_question(client
     proxy.await_struck()
     assert client.run("two", lambda: "ran again") == 2
     proxy.release()
-    assert late.result(20) == 1
+    assert late.result(60) == 1
 
 
 # ── what the server does ────────────────────────────────────────────────────────────────────────────────────────────
@@ -392,7 +392,7 @@ def test_connections_are_bounded(backend: RedisBackend) -> None:
         backend.proxy.always(None)
         backend.proxy.release()
         for one in threads:
-            one.join(20)
+            one.join(60)
         assert backend.proxy.connections == link.MAX_CONNECTIONS
 
 
