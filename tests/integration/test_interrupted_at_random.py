@@ -91,7 +91,7 @@ CALLS = """
     for thread in threads:
         thread.start()
     acknowledged, interrupted = set(), set()
-    ends = time.monotonic() + 30
+    ends = time.monotonic() + 60
     number = 0
     while min(len(acknowledged), len(interrupted)) < 100 and time.monotonic() < ends:
         number += 1
@@ -135,7 +135,7 @@ LOCKS = """
         return True
 
     free, interrupted = 0, []
-    ends = time.monotonic() + 30
+    ends = time.monotonic() + 60
     number = 0
     while min(free, len(interrupted)) < 100 and time.monotonic() < ends:
         number += 1
