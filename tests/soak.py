@@ -62,7 +62,10 @@ NEAR = "firestore and not fifty_thousand and not ten_calls"  # these two need a 
 ON_FIRESTORE = ("-k", NEAR, "tests/integration", "tests/unit", "tests/endpoints", "tests/conformance")
 """The same on Google's emulator, with longer histories in the kit."""
 QUEUES = ("tests/queues/test_storm.py", "tests/queues/test_cloud.py")
+ENDPOINTS = ("tests/http/test_transactional_crashes.py",)
+"""Every framework on PostgreSQL and SQLite, killed at every point; and PostgreSQL restarted under load."""
 COUNTERS = ("tests/chaos/test_counters.py",)
+DJANGO = ("tests/integration/test_django_killed.py",)
 PEOPLE = ("tests/integration/test_people_link.py", "tests/integration/test_people_order.py")
 """On Spark, and on the febrl sets: both are installed by `make soak` only."""
 ON_POSTGRESQL = ("-k", "random_histories or postgres_workers", "tests/conformance/test_postgres.py", "tests/chaos")
@@ -200,6 +203,13 @@ def queues(profile: str, messages: str, kills: str) -> Section:
     """Messages through every broker, 30 % of them duplicates, while workers and the broker are killed."""
     size = {"ONCEWARD_STORM_MESSAGES": messages, "ONCEWARD_STORM_KILLS": kills}
     return suite("Queues, their workers and brokers killed", QUEUES, profile, **size)
+
+
+def console(profile: str, *, small: bool) -> Section:
+    """Open every page of the console on the records of the storms of all systems, in a real browser."""
+    systems = " ".join(entry.name for entry in SYSTEMS[: 1 if small else None])
+    size = {"ONCEWARD_CONSOLE_STORMS": systems, "ONCEWARD_CONSOLE_SECONDS": "1" if small else "20"}
+    return suite("The console in a browser", ("tests/console",), profile, **size)
 
 
 def schedules(*, small: bool) -> Section:
@@ -349,8 +359,21 @@ def parts(small: bool, minutes: float) -> dict[str, Callable[[], Section]]:
         "Every promise on Firestore": partial(
             suite, "Every promise on Firestore", ON_FIRESTORE, profile, ONCEWARD_TEST_BACKENDS="firestore"
         ),
+        "Transactional endpoints": partial(
+            suite, "Transactional endpoints", ENDPOINTS, profile, ONCEWARD_CRASH_MATRIX="" if small else "all"
+        ),
+        "Lists of a million records": partial(
+            suite,
+            "Lists of a million records",
+            ("tests/administration",),
+            profile,
+            ONCEWARD_LISTED_RECORDS="60000" if small else "1000000",
+            ONCEWARD_TEST_BACKENDS="postgres valkey firestore",
+        ),
         "A server that is killed": partial(killed_server, small=small),
+        "Django": partial(suite, "Django, killed at every stage", DJANGO, profile, ONCEWARD_DJANGO_KILLS="1"),
         "Queues": partial(queues, profile, *(("400", "2") if small else ("20000", "40"))),
+        "The console": partial(console, profile, small=small),
         "Every order of a race": partial(schedules, small=small),
         "Sagas": partial(sagas, small=small),
         "Schedules": partial(runners, small=small),

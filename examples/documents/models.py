@@ -18,9 +18,6 @@ from msgspec import Struct
 
 CHEAP: Final = "gemini-2.5-flash"
 STRONG: Final = "gemini-2.5-pro"
-MODEL_ORDER: Final = (CHEAP, CHEAP, STRONG)
-"""The models, in order, until an answer is right. The cheap model may correct itself once."""
-
 PROMPT: Final = (
     "Answer with one JSON object and nothing else: the invoice's id, the company that wrote it, its date as YYYY-MM-DD,"
     " and its total in cents as a number: {id, company, date, cents}.\n\n"
@@ -46,9 +43,24 @@ class Unreadable(Exception):
 
 
 class Models:
-    """A client for `generateContent`, as in the Gemini API. It retries 429 and 503 for up to `retry_for` seconds."""
+    """A client for `generateContent`, as in the Gemini API. It retries 429 and 503 for up to `retry_for` seconds.
 
-    def __init__(self, url: str, key: str = "", *, pause: float = 1.0, retry_for: float = 3_600.0) -> None:
+    `cheap` and `strong` are the names of the models.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: str = "",
+        *,
+        cheap: str = CHEAP,
+        strong: str = STRONG,
+        pause: float = 1.0,
+        retry_for: float = 3_600.0,
+    ) -> None:
+        self.order = (cheap, cheap, strong)
+        """The models, in order, until an answer is right. The cheap model may correct itself once."""
+
         self._url = url.rstrip("/")
         self._headers = {"Content-Type": "application/json", "x-goog-api-key": key}
         self._pause = pause
@@ -60,7 +72,7 @@ class Models:
         contents = [{"role": role, "parts": [{"text": turn}]} for role, turn in zip(roles, turns, strict=False)]
         request = urllib.request.Request(  # noqa: S310 (the URL is the operator's)
             f"{self._url}/v1beta/models/{model}:generateContent",
-            msgspec.json.encode({"contents": contents}),
+            msgspec.json.encode({"contents": contents, "generationConfig": {"responseMimeType": "application/json"}}),
             self._headers,
         )
         pause, ends = self._pause, time.monotonic() + self._retry_for
@@ -73,7 +85,8 @@ class Models:
                 with error:
                     if error.code not in RETRY_STATUS or time.monotonic() > ends:
                         raise
-                    wait = max(_seconds(error.headers.get("Retry-After", "")), pause * (0.5 + random.random()))
+                    asked = max(_seconds(error.headers.get("Retry-After", "")), _retry_delay(error.read()))
+                    wait = max(asked, pause * (0.5 + random.random()))
             time.sleep(wait)
             pause = min(2 * pause, MAX_PAUSE)
 
@@ -82,7 +95,7 @@ def extract(models: Models, text: str, check: Callable[[], None]) -> Invoice:
     """Ask the models in order, telling each what was wrong with the last answer, until an answer is right."""
     turns = [PROMPT + text]
     wrong = ["no text"] if not text else []
-    for model in MODEL_ORDER if text else ():
+    for model in models.order if text else ():
         answer = models.ask(model, turns, check)
         found, wrong = checked(answer, text)
         if found is not None:
@@ -115,12 +128,23 @@ def _is_date(text: str) -> bool:
 
 
 def _text_in(reply: bytes) -> str:
-    """Return the model's answer. If the API blocks the answer, that is a wrong answer, not a transient error."""
+    """Return the model's answer, without its thoughts. If the API blocks the answer, that is a wrong answer."""
     try:
-        text = msgspec.json.decode(reply)["candidates"][0]["content"]["parts"][0]["text"]
-    except (LookupError, TypeError):
-        text = None
-    return text if isinstance(text, str) else "(no answer)"
+        parts = msgspec.json.decode(reply)["candidates"][0]["content"]["parts"]
+        text = "".join(part["text"] for part in parts if "text" in part and not part.get("thought"))
+    except (LookupError, TypeError, AttributeError):
+        text = ""
+    return text or "(no answer)"
+
+
+def _retry_delay(body: bytes) -> float:
+    """Return how many seconds an error asks to wait: `RetryInfo` in its details, such as `"retryDelay": "31s"`."""
+    try:
+        details = msgspec.json.decode(body)["error"]["details"]
+        delays = [one["retryDelay"] for one in details if "retryDelay" in one]
+        return max((float(delay.removesuffix("s")) for delay in delays), default=0.0)
+    except (msgspec.MsgspecError, LookupError, TypeError, ValueError, AttributeError):
+        return 0.0
 
 
 def _seconds(text: str) -> float:

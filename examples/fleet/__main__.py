@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
+from typing import Any
 
-from examples.fleet.app import Fleet
-from onceward import AsyncOnce
+from examples.fleet.stores import opened_fleet
+from examples.service import server
 from onceward.http.push import query_token
+from onceward.http.tokens import Check
 from onceward.testing import storm
 
 
@@ -19,24 +22,52 @@ def main(arguments: list[str]) -> int:
     commands = parser.add_subparsers(required=True)
     commands.add_parser("storm", help="duplicates, disorder, kills and pauses, then an audit", add_help=False)
     serve = commands.add_parser("serve", help="POST /pubsub/push, and a page with the current state")
-    serve.add_argument("--store", default="sqlite:///fleet.db", help="URL, default %(default)s")
-    serve.add_argument("--port", type=int, default=8080)
-    serve.add_argument("--token", help="require ?token=… on pushes; without it, every local program may push")
+    env = os.environ.get
+    serve.add_argument("--store", default=env("STORE", "sqlite:///fleet.db"), help="URL, default %(default)s; $STORE")
+    server.add_options(serve)
+    serve.add_argument(
+        "--token",
+        default=env("PUSH_TOKEN"),
+        help="require ?token=… on pushes; without it, every local program may push; $PUSH_TOKEN",
+    )
+    serve.add_argument("--oidc-audience", metavar="URL", help="require Google's signed token for this audience")
+    serve.add_argument("--oidc-email", metavar="ADDRESS", help="the service account of the push subscription")
+    serve.add_argument("--oidc-issuer", metavar="URL", help="another provider of signed tokens than Google")
+    serve.add_argument("--oidc-keys", metavar="URL", help="the public keys of that provider (JWKS)")
+    serve.add_argument(
+        "--topic", action="append", default=[], metavar="SUBSCRIPTION=TOPIC", help="the topic of a subscription"
+    )
+    serve.add_argument("--per-region", action="store_true", help="one document for each region of a service")
     chosen = parser.parse_args(arguments)
-    asyncio.run(_serve(chosen.store, chosen.port, chosen.token))
+    if server.is_public(chosen.host) and not (chosen.token or chosen.oidc_audience):
+        parser.error(
+            f"on {chosen.host}, pushes must be authenticated: pass --oidc-audience and --oidc-email, or --token"
+        )
+    if bool(chosen.oidc_audience) is not bool(chosen.oidc_email):
+        parser.error("--oidc-audience and --oidc-email belong together")
+    asyncio.run(_serve(chosen))
     return 0
 
 
-async def _serve(store: str, port: int, token: str | None) -> None:
-    try:
-        import uvicorn  # not needed for storms
-    except ModuleNotFoundError:
-        sys.exit("serve needs a server: pip install uvicorn")
+async def _serve(chosen: argparse.Namespace) -> None:
+    topics = dict(pair.split("=", 1) for pair in chosen.topic)
+    choices = {"check": _check(chosen), "topics": topics, "per_region": chosen.per_region}
+    async with opened_fleet(chosen.store, counters=True, **choices) as fleet:
+        await server.serve_async(fleet, fleet.once, chosen)
 
-    async with AsyncOnce(store, app="fleet", counters=True) as once:
-        await once.migrate()
-        fleet = Fleet(once, check=query_token(token) if token else None)
-        await uvicorn.Server(uvicorn.Config(fleet, host="127.0.0.1", port=port, ws="none")).serve()
+
+def _check(chosen: argparse.Namespace) -> Check | None:
+    """Return how pushes are authenticated: by a signed token, by a secret in the URL, or not at all."""
+    if not chosen.oidc_audience:
+        return query_token(chosen.token) if chosen.token else None
+    from onceward.http.oidc import google_oidc  # needs PyJWT
+
+    other: dict[str, Any] = {}
+    if chosen.oidc_issuer:
+        other["issuers"] = [chosen.oidc_issuer]
+    if chosen.oidc_keys:
+        other["keys_url"] = chosen.oidc_keys
+    return google_oidc(chosen.oidc_audience, email=chosen.oidc_email, **other)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,9 @@ PUSH = "/pubsub/push"
 class Fleet(AsyncEndpoint):
     """The whole application, on any store. `check` authenticates pushes; None accepts all.
 
-    `of_pipelines` is a separate client for pipelines, for stores with one collection per kind of document.
+    `of_pipelines` is a separate client for pipelines, for stores with one collection per kind of document. `topics`
+    maps subscriptions to their topics, because a push names only its subscription. With `per_region`, each region of a
+    service has its own document.
     """
 
     def __init__(
@@ -46,14 +49,16 @@ class Fleet(AsyncEndpoint):
         *,
         of_pipelines: AsyncOnce | None = None,
         check: Check | None = None,
-        topic: str = "ops-events",
+        topics: Mapping[str, str] | None = None,
+        per_region: bool = False,
         keep: str = KEEP,
     ) -> None:
         super().__init__()
         self.once = once
-        self.services = Documents(once.state("ops_services", Document, window=keep), topic)
+        services = once.state("ops_services", Document, window=keep)
+        self.services = Documents(services, topics or {}, per_region=per_region)
         pipelines = (of_pipelines or once).state("ops_ingest_pipelines", Document, window=keep)
-        self.pipelines = Documents(pipelines, topic)
+        self.pipelines = Documents(pipelines, topics or {}, per_region=per_region)
         self.push = AsyncPubSubPush(once, "ops_dedupe", check=check)
         self.push.on(system_events.SystemEvent, claim=False, final=InvalidKey)(system_events.handler(self.services))
         self.push.on(ingest_health.IngestHealth, claim=False, final=InvalidKey)(ingest_health.handler(self.pipelines))

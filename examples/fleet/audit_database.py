@@ -54,7 +54,7 @@ class AuditDatabase:
         if not self._is_postgres:
             return sqlite3.connect(place.removeprefix("sqlite:///"), timeout=BUSY_TIMEOUT, isolation_level=None)
         if not place.startswith("postgres"):
-            raise Trouble("the audit reads tables directly: use sqlite:///… or postgresql://…")
+            raise Trouble("the audit reads tables directly: use sqlite:///…, postgresql://… or firestore://…")
         import psycopg
 
         return psycopg.connect(place, autocommit=True)

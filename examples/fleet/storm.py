@@ -20,7 +20,9 @@ from typing import Any
 
 from examples.fleet.app import Fleet
 from examples.fleet.audit_database import AuditDatabase, State
+from examples.fleet.audit_firestore import FirestoreAudit
 from examples.fleet.events import Document, document_id
+from examples.fleet.stores import store_urls
 from onceward import AsyncOnce, Once
 from onceward.http.messages import InboundRequest
 from onceward.testing.storm import Audit, Effect, HandlerResult, StormEvent, StormSetting
@@ -41,6 +43,11 @@ ANSWERS_BY_REASON: dict[str, ResultKind] = {"applied": "executed", "stale_event_
 ONE_TRANSACTION = "exactly once: claim and state in one transaction"
 
 
+def audit_database(setting: StormSetting) -> AuditDatabase | FirestoreAudit:
+    """Return the store of a run, accessed without Onceward."""
+    return FirestoreAudit(setting) if setting.store.startswith("firestore:") else AuditDatabase(setting)
+
+
 class FleetStorm:
     """Services and pipelines of two environments, which report continuously."""
 
@@ -52,8 +59,8 @@ class FleetStorm:
 
     @contextmanager
     def open(self, setting: StormSetting) -> Iterator[dict[str, str]]:
-        with closing(AuditDatabase(setting)) as database:
-            with Once(database.url) as once:
+        with closing(audit_database(setting)) as database:
+            with Once(store_urls(database.url).services) as once:
                 once.migrate()
             database.create_triggers()
             try:
@@ -79,11 +86,12 @@ class FleetStorm:
             yield StormEvent(f"event-{number}", payload)
 
     def worker(self, setting: StormSetting) -> Callable[[StormEvent], HandlerResult]:
-        database = AuditDatabase(setting)
+        database = audit_database(setting)
         if not setting.guarded:
             return lambda event: _write_unguarded(database, event)
         runner = asyncio.Runner()
-        fleet = Fleet(AsyncOnce(database.url, app=database.app))
+        services, pipelines = (AsyncOnce(url, app=database.app) for url in store_urls(database.url))
+        fleet = Fleet(services, of_pipelines=pipelines, per_region=True)
         copies: Counter[str] = Counter()
 
         def push(event: StormEvent) -> HandlerResult:
@@ -97,7 +105,7 @@ class FleetStorm:
         return push
 
     def audit(self, setting: StormSetting, events: Sequence[StormEvent]) -> Audit:
-        with closing(AuditDatabase(setting)) as database:
+        with closing(audit_database(setting)) as database:
             writes = database.writes()
             marks = Counter(database.messages(f"{setting.run}:%"))
         latest = {_subject(event.body): event for event in sorted(events, key=_order)}
@@ -144,7 +152,7 @@ def published(event: StormEvent, run: str, copy: int) -> bytes:
     return envelope(event.body, f"{run}:{number}:{event.id}:{copy}", at.isoformat())
 
 
-def _write_unguarded(database: AuditDatabase, event: StormEvent) -> HandlerResult:
+def _write_unguarded(database: AuditDatabase | FirestoreAudit, event: StormEvent) -> HandlerResult:
     database.write(_state(event), event.body)
     return HandlerResult("executed")
 

@@ -1,4 +1,4 @@
-"""Learning records: `python -m examples.learning [serve | consume | import | storm]`.
+"""Learning records: `python -m examples.learning [serve | process | consume | import | storm]`.
 
 Without a command, it imports the sample files and delivers the statements, everything twice. In the end every statement
 and every user is stored once, and the statements have the teams from the CSV file.
@@ -7,6 +7,7 @@ and every user is stored once, and the statements have the teams from the CSV fi
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from msgspec import json
 from examples.learning.consumer import decode_message, store_events
 from examples.learning.storage import open_storage
 from examples.learning.tables import ENRICHED
+from examples.service import server
 from onceward.errors import OncewardError
 from onceward.protocol.secrets import url_without_secrets
 from onceward.queues import Message
@@ -68,8 +70,10 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m examples.learning", description="Statements and users, each once.")
     commands = parser.add_subparsers(dest="command")
     serve = commands.add_parser("serve", help="the statement resource over HTTP")
-    serve.add_argument("--port", type=int, default=8080)
-    serve.add_argument("--user", default="learner:secret", help="name:password, default %(default)s")
+    server.add_options(serve)
+    serve.add_argument(
+        "--user", default=os.environ.get("LEARNING_USER", "learner:secret"), help="name:password; $LEARNING_USER"
+    )
     serve.add_argument("--unguarded", action="store_true", help="append every message, as hand-written code often does")
     serve.add_argument("--leashed", action="store_true", help="exit when standard input is closed")
     consume = commands.add_parser("consume", help="consume statements from a Redis stream until it is empty")
@@ -78,12 +82,18 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     consume.add_argument("--size", type=int, required=True, help="total number of statements, for the progress bar")
     consume.add_argument("--largest", type=int, default=2_000, help="statements per merge, default %(default)s")
     consume.add_argument("--ack-deadline", type=float, default=30.0, help="seconds, default %(default)s")
+    process = commands.add_parser("process", help="process statements from Pub/Sub until SIGTERM")
+    process.add_argument("--subscription", required=True, help="projects/PROJECT/subscriptions/NAME")
+    process.add_argument("--users", default="", metavar="URL", help="postgresql://…, to share users between processes")
+    process.add_argument("--ack-deadline", type=int, help="seconds, default: that of the subscription")
+    process.add_argument("--largest", type=int, default=1_000, help="statements per merge, default %(default)s")
+    process.add_argument("--lenient", action="store_true", help="accept ids that are no UUIDs, and missing parts")
     commands.add_parser("storm", help="duplicates, disorder, kills and pauses, then an audit", add_help=False)
     import_users = commands.add_parser("import", help="import a CSV file of users")
     import_users.add_argument("file", type=Path)
-    for command in (serve, consume, import_users):
+    for command in (serve, process, consume, import_users):
         command.add_argument("--folder", type=Path, default=Path(), help="folder of the data files")
-    for command in (serve, import_users):
+    for command in (serve, process, import_users):
         command.add_argument("--warehouse", default="", metavar="URL", help="postgresql://… or bigquery://…")
     return parser.parse_args(arguments)
 
@@ -102,6 +112,17 @@ def consume(chosen: argparse.Namespace) -> int:
         return fail(f"cannot connect to Redis at {url_without_secrets(chosen.queue)}: {error}")
     except (redis.RedisError, ValueError) as error:
         return fail(f"{chosen.stream} at {url_without_secrets(chosen.queue)} cannot be consumed: {error}")
+    return 0
+
+
+def process(chosen: argparse.Namespace) -> int:
+    try:
+        from examples.learning.processor import Processing, process
+    except ModuleNotFoundError:
+        return fail('process needs Google\'s client: pip install "onceward[pubsub,bigquery]"')
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    names = ("subscription", "warehouse", "users", "folder", "ack_deadline", "largest", "lenient")
+    process(Processing(**{name: getattr(chosen, name) for name in names}), lambda line: print(line, flush=True))
     return 0
 
 
@@ -126,13 +147,15 @@ def main(arguments: Sequence[str]) -> int:
 
         if chosen.leashed:
             Thread(target=end_with_input, daemon=True).start()
-        users = dict([chosen.user.split(":", 1)])
-        serve(chosen.folder, chosen.warehouse, chosen.port, users, guarded=not chosen.unguarded)
+        serve(chosen)
     elif chosen.command == "consume":
         return consume(chosen)
+    elif chosen.command == "process":
+        return process(chosen)
     elif chosen.command == "import":
         with open_storage(chosen.folder, chosen.warehouse) as storage:
-            print(storage.learning.import_users(chosen.file))
+            summary = storage.learning.import_users(chosen.file)
+            print(f"{chosen.file} was imported before, so nothing was done: {summary}" if summary.replayed else summary)
             storage.learning.publish_users(f"users {uuid4()}")  # even if the file is known: other users may be new
     else:
         return show()

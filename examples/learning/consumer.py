@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -20,17 +21,20 @@ MESSAGE_NAMESPACE = UUID("5f0f2e0a-2f0b-4d0c-9d57-0f3d5a4b7c11")
 StatementBatch = list[IncomingStatement]
 
 
-def consumer(learning: Learning, queue: Queue, once: Once, *, largest: int = 2_000) -> Consumer:
+def consumer(learning: Learning, queue: Queue, once: Once, *, largest: int = 2_000, lenient: bool = False) -> Consumer:
     """Return the consumer. Statements that contradict a stored one are dead-lettered, or parked in `once`."""
     batch = Batch(once, lambda events: store_events(learning, events), name="statements", largest=largest)
-    return Consumer(batch, queue, decode=decode_message)
+    return Consumer(batch, queue, decode=partial(decode_message, lenient=lenient))
 
 
-def decode_message(message: Message) -> StatementBatch:
+def decode_message(message: Message, *, lenient: bool = False) -> StatementBatch:
     """Decode the statements of a message. Raise `Invalid` to dead-letter or park the message."""
     body = msgspec.json.decode(message.body)
     statements = body if isinstance(body, list) else [body]
-    return [parse_statement(one, id=_derived_id(one, message, index)) for index, one in enumerate(statements)]
+    return [
+        parse_statement(one, id=_derived_id(one, message, index), lenient=lenient)
+        for index, one in enumerate(statements)
+    ]
 
 
 def _derived_id(statement: Any, message: Message, index: int) -> str | None:

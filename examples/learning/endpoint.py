@@ -17,6 +17,7 @@ from uuid import uuid4
 
 import msgspec
 
+from examples.learning import page
 from examples.learning.records import IncomingStatement, Learning, parse_statement
 from examples.learning.search import Search
 from examples.learning.xapi import Invalid, instant
@@ -58,10 +59,13 @@ class Statements(Endpoint):
         through = (datetime.now(UTC) - IN_FLIGHT).isoformat()  # before anything is read
         try:
             if request.path.endswith("/about"):
-                return Response.json({"version": sorted(VERSIONS.values())})
-            user = self._authenticated(request)
-            version = _version(request)
-            answer = self._respond(request, user, version)
+                answer = Response.json({"version": sorted(VERSIONS.values())})
+            else:
+                user = self._authenticated(request)
+                if request.path == "/" and request.method == "GET":
+                    return page.render(self._learning.house)
+                version = _version(request)
+                answer = self._respond(request, user, version)
         except RequestError as rejection:
             answer = rejection.answer
         except Invalid as error:

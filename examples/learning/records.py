@@ -7,9 +7,12 @@ idempotent, so a message that was not acknowledged is simply delivered again.
 
 from __future__ import annotations
 
+import hashlib
+import logging
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,9 @@ import msgspec
 from msgspec import Struct
 
 from examples.learning import tables
+from examples.learning.lenient import check_leniently
 from examples.learning.tables import STATEMENTS, USER_KEYS, USERS
+from examples.learning.users import UserTables, teams_of, user_id
 from examples.learning.xapi import (
     Invalid,
     User,
@@ -35,9 +40,10 @@ from onceward.imports import Summary, import_file
 from onceward.people import People, Person, SourceRecord
 from onceward.warehouse import ComparesRows, Lookup, Merged
 
-USERS_PER_LOAD = 5_000
 MERGE_CHARACTERS = 4 * 1024 * 1024  # limit per merge, because statements differ in size
 DEFAULT_VERSION = "2.0.0"  # for statements from a queue, which have no version header
+UUID_TEXT = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+logger = logging.getLogger("examples.learning")
 
 
 class IncomingStatement(Struct, frozen=True):
@@ -51,18 +57,30 @@ class IncomingStatement(Struct, frozen=True):
 
 
 def parse_statement(
-    content: Any, *, id: str | None = None, version: str = DEFAULT_VERSION, authority: Any = None
+    content: Any,
+    *,
+    id: str | None = None,
+    version: str = DEFAULT_VERSION,
+    authority: Any = None,
+    lenient: bool = False,
 ) -> IncomingStatement:
-    """Validate a statement or raise `Invalid`. `id` is used if it has none; `authority` is its sender."""
-    check(content, version)
-    own = str(content.get("id") or id).lower()
+    """Validate a statement or raise `Invalid`. `id` is used if it has none; `authority` is its sender.
+
+    With `lenient`, any text is accepted as the id, and parts may be missing.
+    """
+    lenient_digest = check_leniently(content, version) if lenient else ""
+    if not lenient:
+        check(content, version)
+    own = str(content.get("id") or id)
+    own = own.lower() if UUID_TEXT.fullmatch(own) else own
     given = instant(content["timestamp"]) if "timestamp" in content else None
     kept = {"version": "1.0.0" if version.startswith("1.") else version, **as_returned(content), "id": own}
     if authority is not None:
         kept["authority"] = authority
     milliseconds = None if given is None else microseconds(given) // 1_000
     try:
-        return IncomingStatement(own, kept, digest(content), milliseconds, identifier(content["actor"]))
+        content_digest = lenient_digest or digest(content)
+        return IncomingStatement(own, kept, content_digest, milliseconds, identifier(content["actor"]))
     except RecursionError as error:  # JSON may be nested deeper than Python's recursion limit
         raise Invalid("its extensions are nested too deeply") from error
 
@@ -76,6 +94,7 @@ class Learning:
         self.people = people
         self.house = house
         self._now = clock
+        self._tables = UserTables(people, house)
         self.users: Lookup[str, Person] = Lookup(self._find_users, on_failure="continue")
         self.known: Lookup[str, tuple[Any, ...]] = Lookup(self._find_stored, on_failure="continue")
         """This early check only saves work. If it fails, processing continues, because the merge still protects."""
@@ -89,11 +108,12 @@ class Learning:
         """Store statements and return a verdict for each, in order. If this raises, all of them are delivered again.
 
         The users of a statement whose id is already stored are not recorded: such a statement must change nothing.
+        Users are copied to the warehouse before their statements, so a stored statement always has its user there.
         """
         known = self.known.many(one.id for one in statements)
         fresh = [one for one in statements if known.get(one.id) != (one.digest, one.given_at)]
         if not fresh:
-            return Merged(["same" for _ in statements])
+            return _logged(statements, Merged(["same" for _ in statements]))
         refused = whole and any(contradicts(one, known[one.id]) for one in fresh if one.id in known)
         users = {} if refused else self._add_users([one for one in fresh if one.id not in known])
         rows = self._rows(fresh, users)
@@ -101,7 +121,7 @@ class Learning:
         merged = [self.house.merge(STATEMENTS, part, whole=whole) for part in parts]
         verdicts = chain.from_iterable(part.verdicts for part in merged)
         again = {id(one) for one in statements} - {id(one) for one in fresh}
-        return Merged(tuple("same" if id(one) in again else next(verdicts) for one in statements))
+        return _logged(statements, Merged(tuple("same" if id(one) in again else next(verdicts) for one in statements)))
 
     def _find_stored(self, ids: Sequence[str]) -> dict[str, tuple[Any, ...]]:
         return self.house.found(STATEMENTS, ids, ("digest", "given_at"))
@@ -115,9 +135,10 @@ class Learning:
         found = self.users.many(mentioned)
         new = {key: user for key, user in mentioned.items() if not is_recorded(found.get(key), user)}
         if new:
-            self.people.add_many([SourceRecord("xapi", user.fields, id=key) for key, user in new.items()])
+            self.people.add_many([SourceRecord("xapi", user.fields, id=record_id(user)) for user in new.values()])
             self.users.forget(*new)
             found |= self.users.many(new)
+        self._tables.publish(found, lambda: self._find_users(list(mentioned)))
         return found
 
     def _rows(self, statements: Sequence[IncomingStatement], users: Mapping[str, Person]) -> Iterator[dict[str, Any]]:
@@ -126,7 +147,7 @@ class Learning:
         for one in statements:
             content = {"timestamp": stored, **one.content, "stored": stored}
             person = None if one.user is None else users.get(one.user.key)
-            verb, target = content["verb"]["id"], content["object"]
+            verb, target = content.get("verb", {}).get("id"), content.get("object", {})
             yield {
                 "statement_id": one.id,
                 "digest": one.digest,
@@ -147,7 +168,7 @@ class Learning:
 
     def get(self, id: str, *, voided: bool = False) -> dict[str, Any] | None:
         """Return the statement with this id: a voided one only with `voided=True`, which returns no other."""
-        found = self.house.query(tables.ONE, (id.lower(), voided))
+        found = self.house.query(tables.ONE, (id.lower() if UUID_TEXT.fullmatch(id) else id, voided))
         return msgspec.json.decode(found[0][0]) if found else None
 
     # ── users ──
@@ -169,18 +190,7 @@ class Learning:
 
     def publish_users(self, load_id: str) -> int:
         """Copy all users to the warehouse and return how many rows changed. A known `load_id` changes nothing."""
-        users = iter(self.people)
-        changed = number = 0
-        while some := list(islice(users, USERS_PER_LOAD)):
-            number += 1
-            keys = [{"key": key, "user_id": user_id(person)} for person in some for key in person.keys]
-            for table, rows in ((USERS, [as_row(person) for person in some]), (USER_KEYS, keys)):
-                loaded = self.house.load(f"{load_id}/{table.name}/{number}", table, rows, fingerprint="none")
-                changed += loaded.inserted + loaded.updated
-        if merged := dict(self.house.query(tables.MERGED)):
-            gone = [{"user_id": old, "merged_into": now} for old, now in sorted(merged.items())]
-            changed += self.house.load(f"{load_id}/merged", USERS, gone, fingerprint="none").updated
-        return changed
+        return self._tables.publish_all(load_id)
 
 
 def split_rows(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
@@ -203,32 +213,20 @@ def contradicts(one: IncomingStatement, stored: tuple[Any, ...]) -> bool:
     return one.digest != digest or (None not in (one.given_at, given_at) and one.given_at != given_at)
 
 
+def _logged(statements: Sequence[IncomingStatement], merged: Merged) -> Merged:
+    for one, verdict in zip(statements, merged.verdicts, strict=True):
+        if verdict == "same":
+            logger.info("Statement %s already exists, skipping duplicate", one.id)
+    return merged
+
+
+def record_id(user: User) -> str:
+    """Return the id of what a statement says about a user: another statement that says less does not replace it."""
+    said = hashlib.sha256(msgspec.json.encode(user.fields, order="sorted")).hexdigest()
+    return f"{user.key}#{said[:16]}"
+
+
 def is_recorded(person: Person | None, user: User) -> bool:
     """Return whether an earlier statement already recorded all of this, so that nothing needs to be written."""
     recorded = person.of("xapi") if person is not None else []
     return any(user.fields.items() <= part.items() for part in recorded)
-
-
-def user_id(person: Person | None) -> str | None:
-    """Return the normalised email from any source, or another key of the user."""
-    if person is None:
-        return None
-    return person.fields.get("email") or min(person.keys, default=person.id)
-
-
-def teams_of(person: Person | None) -> list[str] | None:
-    teams = [part.get("Team") for part in (person.of("csv") if person is not None else [])]
-    return sorted({team for team in teams if team}) or None
-
-
-def as_row(person: Person) -> dict[str, Any]:
-    return {
-        "user_id": user_id(person),
-        "email": person.fields.get("email"),
-        "name": person.fields.get("name"),
-        "sources": list(person.sources),
-        "csv_data": person.of("csv"),
-        "first_seen": person.first_seen,
-        "last_seen": person.last_seen,
-        "merged_into": None,
-    }

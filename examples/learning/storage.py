@@ -28,17 +28,21 @@ class Storage(Struct, frozen=True):
 
 
 @contextmanager
-def open_storage(folder: Path, server: str = "", kind: type[Learning] = Learning) -> Iterator[Storage]:
+def open_storage(
+    folder: Path, server: str = "", kind: type[Learning] = Learning, *, users: str = ""
+) -> Iterator[Storage]:
     """Open files in this folder (DuckDB, SQLite: for one process) or a PostgreSQL server, for any number of processes.
 
-    With a BigQuery URL as `server`, statements are stored there and users in files.
+    With a BigQuery URL as `server`, statements are stored there, and users in files or in the database `users`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     house = server or f"duckdb:///{folder}/house.duckdb?{DUCKDB_LIMITS}"
-    if server.startswith("postgres"):
-        users = store = _with(server, "migrate=1")
+    shared = users or (server if server.startswith("postgres") else "")
+    if shared.startswith("postgres"):
+        users = store = _with(shared, "migrate=1")
     else:
         users, store = (f"sqlite:///{folder}/{name}.db?synchronous=NORMAL" for name in ("people", "aside"))
+        users = shared or users
     warehouse = open_warehouse(house)
     if not isinstance(warehouse, ComparesRows):
         raise ConfigurationError(f"{warehouse.name} cannot compare statements", hint="all built-in warehouses can")

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from examples.learning.xapi.agents import mailbox_sha1, sha1
+from examples.learning.xapi.agents import mailbox_sha1, sha1, written_sha1
 from onceward.people import Field, FieldKind, kinds
 from onceward.warehouse import Table
 
 IDENTIFIERS: Final[Mapping[str, Field]] = {
-    "email": Field(kinds.EMAIL, strong=True, implies={"mbox_sha1sum": mailbox_sha1}),
+    "email": Field(
+        kinds.EMAIL,
+        strong=True,
+        implies={"mbox_sha1sum": mailbox_sha1},
+        implies_as_written={"mbox_sha1sum": written_sha1},
+    ),
     "mbox_sha1sum": Field(FieldKind("sha1 of a mailbox", sha1, role="key"), strong=True),
     "account": Field(kinds.EXTERNAL_ID, strong=True),
     "openid": Field(kinds.EXTERNAL_ID, strong=True),

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from onceward import Once
-from onceward.cli import json_values as values
+from onceward.administration import json_values as values
 from onceward.cli.exit_codes import Exit
 from onceward.cli.settings import VARIABLES
 from tests.cli.calls import as_json, call, line, raising

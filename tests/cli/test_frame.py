@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from onceward import Once
-from onceward.cli import change as acting
+from onceward.administration import bulk
 from onceward.cli.display import MAX_LINE_WIDTH, cut, width_of
 from onceward.cli.exit_codes import MEANINGS, Exit, exit_code_for
 from onceward.cli.program import program
@@ -191,7 +191,7 @@ def test_a_locked_store_can_be_read_but_a_command_is_not_run(locked: Path) -> No
 def test_a_locked_store_is_not_changed_and_that_is_one_line(
     locked: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(acting, "TIMEOUT", 0.2)
+    monkeypatch.setattr(bulk, "TIMEOUT", 0.2)
     monkeypatch.setattr(schema, "LATEST", schema.LATEST + (words[0] == "migrate"))
     monkeypatch.setattr(link, "OPEN_TIMEOUT", 0.2)
     result = call(*words)

@@ -185,3 +185,33 @@ def test_a_file_that_is_not_a_database_is_one_line(folder: Path) -> None:
         result = call("migrate", *words)
         assert result.exit_code == Exit.BROKEN
         assert "not a SQLite database" in line(result)
+
+
+@pytest.mark.finding("N29")
+def test_sql_for_a_new_database_needs_no_database(folder: Path) -> None:
+    script = call("migrate", "--sql", "--dialect", "sqlite").stdout
+    assert list(folder.iterdir()) == []
+    with closing(sqlite3.connect("onceward.db")) as database:
+        database.executescript(script)
+    assert version() == schema.LATEST
+    with Once("sqlite:///onceward.db") as once:
+        assert once.run("a", lambda: 1) == 1
+    script = call("migrate", "--sql", "--dialect", "postgresql").stdout
+    assert "CREATE TABLE onceward_records (" in script
+
+
+@pytest.mark.finding("N29")
+def test_sql_of_a_server_that_cannot_be_reached_is_that_for_a_new_database() -> None:
+    url = "postgresql://nobody@127.0.0.1:1/shop?schema=shop"
+    for words in (("--sql",), ("--sql", "--dialect", "postgresql")):
+        result = call("migrate", *words, "--store", url)
+        assert result.exit_code == 0
+        assert 'CREATE TABLE "shop".onceward_records (' in result.stdout
+        assert result.stdout.endswith("COMMIT;\n")
+        assert ("for a new database" in result.stderr) is (len(words) == 1)
+
+
+def test_a_dialect_without_sql_is_a_mistake() -> None:
+    result = call("migrate", "--dialect", "sqlite")
+    assert result.exit_code == Exit.USAGE
+    assert "--dialect needs --sql" in result.stderr

@@ -14,7 +14,7 @@ import pytest
 from onceward import Once, OutcomeParked
 from onceward.cli.exit_codes import Exit
 from onceward.cli.settings import VARIABLES
-from onceward.protocol.note import INPUT
+from onceward.protocol.note import FRAME, INPUT, user_notes
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Complete, Renewal, Verdict
 from onceward.runtime.bridge import run
@@ -352,7 +352,7 @@ def test_resolve_applied_makes_deliveries_replay_the_result() -> None:
     with Once(STORE, app="shop") as once:
         outcome: Any = once.using(fingerprint="none").outcome("parked", str)
     assert (outcome.replayed, outcome.value) == (True, {"paid": 7})
-    assert read("parked").note == {}, "the notes are those of the work"
+    assert user_notes(read("parked").note) == {}, "the notes are those of the work"
 
 
 def test_resolve_applied_says_that_there_is_no_result_if_none_was_given() -> None:
@@ -369,7 +369,8 @@ def test_resolve_applied_drops_the_input_that_was_kept() -> None:
         assert wire.outcome(7).kind == "parked"
         assert call("resolve", "wire:7", "--applied", "--yes").exit_code == 0
         entry: Any = wire.read(7)
-    assert entry.record.note == {INPUT: ""}
+    assert entry.record.note.keys() == {INPUT, FRAME}
+    assert not entry.record.note[INPUT]
 
 
 def test_resolve_not_applied_lets_it_run_and_abandon_does_not() -> None:

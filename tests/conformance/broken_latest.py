@@ -33,35 +33,30 @@ class Stepwise(MemoryStore):
 
     def one(self, given: EventDelivery, keep: Retention, now: int) -> LatestResult:
         message, event = self.known(given.message, now), self.known(given.event, now)
-        if message is not None and self.is_another(message, given):
-            return LatestResult(LatestDecision.MISMATCH)
-        if message is None and self.is_early(given, now):
+        if message is not None:
+            other = self.is_another(message, given)
+            return LatestResult(LatestDecision.MISMATCH if other else LatestDecision.DUPLICATE_MESSAGE)
+        if self.is_early(given, now):
             return LatestResult(LatestDecision.PARKED)
+        if event is not None and self.is_another_event(event, given):
+            return LatestResult(LatestDecision.EVENT_MISMATCH)
         [state] = self._latest([given.id], now)
         before = None if state is None else state.order
         moves = before is None or self.is_newer(given.order, before)
-        name = self.decision_of(given, before, message=message, event=event, moves=moves)
-        if message is None and self.claims(name):
+        name = self.decision_of(given, before, event=event, moves=moves)
+        if self.claims(name):
             self.remember(given, keep, now)
         if moves and self.passes(name):
             self.put(given, keep, now)
+        new = name is not LatestDecision.DUPLICATE_EVENT
         conflict = (
             before is not None and before != given.order and before[:-CONTENT_BYTES] == given.order[:-CONTENT_BYTES]
         )
-        news = before is None or name is LatestDecision.APPLIED or content_of(before) != content_of(given.order)
-        return LatestResult(name, applied=moves and news, conflict=conflict)
+        return LatestResult(name, applied=moves and new, conflict=conflict and new)
 
     def decision_of(
-        self,
-        given: EventDelivery,
-        before: bytes | None,
-        *,
-        message: DedupMark | None,
-        event: DedupMark | None,
-        moves: bool,
+        self, given: EventDelivery, before: bytes | None, *, event: DedupMark | None, moves: bool
     ) -> LatestDecision:
-        if message is not None:
-            return LatestDecision.DUPLICATE_MESSAGE
         if event is not None:
             return LatestDecision.DUPLICATE_EVENT
         if moves:
@@ -75,6 +70,9 @@ class Stepwise(MemoryStore):
     def is_another(self, mark: DedupMark, given: EventDelivery) -> bool:
         return mark.content != content_of(given.order)
 
+    def is_another_event(self, mark: DedupMark, given: EventDelivery) -> bool:
+        return mark.content != content_of(given.order)
+
     def is_early(self, given: EventDelivery, now: int) -> bool:
         return now < given.not_before
 
@@ -85,7 +83,7 @@ class Stepwise(MemoryStore):
         return True
 
     def passes(self, name: LatestDecision) -> bool:
-        return True
+        return name is not LatestDecision.DUPLICATE_EVENT
 
     def remember(self, given: EventDelivery, keep: Retention, now: int) -> None:
         marks = {id: given for id in (given.message, given.event) if id and self.known(id, now) is None}
@@ -137,11 +135,28 @@ class StopsAtNul(Stepwise):
         return order.partition(b"\0")[0] > before.partition(b"\0")[0]
 
 
-class DuplicatesDoNotPass(Stepwise):
-    """Drops every known event, even if its message is newer than the state."""
+class DuplicatesPass(Stepwise):
+    """Writes the state for a known event whose message is newer than the state."""
 
     def passes(self, name: LatestDecision) -> bool:
-        return name not in (LatestDecision.DUPLICATE_EVENT, LatestDecision.DUPLICATE_MESSAGE)
+        return True
+
+
+class EventsMayChange(Stepwise):
+    """Treats a known event as a duplicate, whatever its content."""
+
+    def is_another_event(self, mark: DedupMark, given: EventDelivery) -> bool:
+        return False
+
+
+class RemembersMismatches(Stepwise):
+    """Marks the message of an event with other content as known."""
+
+    def one(self, given: EventDelivery, keep: Retention, now: int) -> LatestResult:
+        answer = super().one(given, keep, now)
+        if answer.decision is LatestDecision.EVENT_MISMATCH:
+            self.remember(given, keep, now)
+        return answer
 
 
 class DeletesOutright(Stepwise):

@@ -194,11 +194,9 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
         "a_newer_event_is_applied_and_an_older_one_is_stale",
         "of_concurrent_events_the_newest_wins",
     ),
-    broken_latest.DuplicatesDoNotPass: (
-        "a_republished_event_is_a_duplicate_and_may_still_update_the_state",
-        "any_order_and_repetition_of_a_history_ends_in_the_same_state",
-        "a_known_message_is_a_duplicate_or_a_mismatch",
-    ),
+    broken_latest.DuplicatesPass: ("a_republished_event_changes_nothing_whatever_its_transport_says",),
+    broken_latest.EventsMayChange: ("a_known_event_with_other_content_is_a_mismatch",),
+    broken_latest.RemembersMismatches: ("a_known_event_with_other_content_is_a_mismatch",),
     broken_latest.DeletesOutright: (
         "older_events_do_not_restore_a_deleted_entity",
         "any_order_and_repetition_of_a_history_ends_in_the_same_state",
@@ -206,7 +204,7 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
     broken_latest.StaleEventsSetNoMark: ("a_stale_event_marks_its_message_as_known",),
     broken_latest.IgnoresOtherContent: ("a_known_message_is_a_duplicate_or_a_mismatch",),
     broken_latest.SharesMessages: ("entities_do_not_share_messages",),
-    broken_latest.OneTierOnly: ("a_republished_event_is_a_duplicate_and_may_still_update_the_state",),
+    broken_latest.OneTierOnly: ("a_republished_event_changes_nothing_whatever_its_transport_says",),
     broken_latest.RepeatedEventIsStale: ("events_without_an_id_are_identified_by_their_order",),
     broken_latest.AppliesTheFuture: ("a_future_event_is_parked_and_stores_nothing",),
     broken_latest.MarksWhatItParks: ("a_future_event_is_parked_and_stores_nothing",),

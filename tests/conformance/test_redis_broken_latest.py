@@ -26,7 +26,8 @@ from tests.servers.redis import RedisServer, shared
 
 IS_NEWER = "local is_newer = not before or is_greater(order, before)"
 DUPLICATE = "a_known_message_is_a_duplicate_or_a_mismatch"
-PUBLISHED_AGAIN = "a_republished_event_is_a_duplicate_and_may_still_update_the_state"
+PUBLISHED_AGAIN = "a_republished_event_changes_nothing_whatever_its_transport_says"
+OTHER_EVENT = "a_known_event_with_other_content_is_a_mismatch"
 ANY_ORDER = "any_order_and_repetition_of_a_history_ends_in_the_same_state"
 
 
@@ -65,11 +66,20 @@ BUGS = {
         "for i = 1, math.min(#a, #b) do", "if #a ~= #b then return #a > #b end\n  for i = 1, #a do",
         "orders_are_compared_byte_by_byte",
     ),
-    "duplicates never change the state": latest(
-        "if is_newer then write_state", "if is_newer and not name then write_state", PUBLISHED_AGAIN,
+    "a republished event changes the state": latest(
+        "if has_message == 1 then put(message, mark, MARKS_END) end",
+        "if known and is_greater(order, before) then write_state(entity, state, order, more) end\n"
+        "  if has_message == 1 then put(message, mark, MARKS_END) end",
+        PUBLISHED_AGAIN,
     ),
-    "duplicates never change the state, in any order": latest(
-        "if is_newer then write_state", "if is_newer and not name then write_state", ANY_ORDER,
+    "an event may change its content": latest(
+        "if known and not same_content(known, content) then return EVENT_MISMATCH end", "", OTHER_EVENT,
+    ),
+    "the message of a mismatch is remembered": latest(
+        "if known and not same_content(known, content) then return EVENT_MISMATCH end",
+        "if known and not same_content(known, content) then\n"
+        "    put(message, bytes(now) .. bytes(MARKS_END) .. content, MARKS_END)\n    return EVENT_MISMATCH\n  end",
+        OTHER_EVENT,
     ),
     "a delete leaves no tombstone": latest(
         "local ends = not exists and DELETED_END or nil",
@@ -88,36 +98,39 @@ BUGS = {
         "if s and number(sub(s, 9, 16)) > now then", "if s then", "marks_expire_and_are_deleted_in_batches",
     ),
     "a stale event sets no mark": latest(
-        "if has_message == 1 and not seen then", "if has_message == 1 and not seen and is_newer then",
+        "if has_message == 1 then put", "if has_message == 1 and answer ~= STALE then put",
         "a_stale_event_marks_its_message_as_known",
     ),
     "messages set no mark": latest(
-        "if has_message == 1 and not seen then", "if false then", DUPLICATE,
+        "if has_message == 1 then put", "if false then put", DUPLICATE,
     ),
     "other content is a duplicate": latest(
-        "if seen ~= content and byte(seen) == byte(content) then return MISMATCH end", "", DUPLICATE,
+        "if seen then return same_content(seen, content) and DUPLICATE_MESSAGE or MISMATCH end",
+        "if seen then return DUPLICATE_MESSAGE end", DUPLICATE,
     ),
-    "events are not known": latest("not seen and has_event == 1 and read_mark(event) or nil", "nil", PUBLISHED_AGAIN),
+    "events are not known": latest("has_event == 1 and read_mark(event)", "nil", PUBLISHED_AGAIN),
     "a republished event sets no mark for its message": latest(
-        "if has_message == 1 and not seen then", "if has_message == 1 and not seen and not known then", PUBLISHED_AGAIN,
+        "if has_message == 1 then put", "if has_message == 1 and not known then put", PUBLISHED_AGAIN,
     ),
     "a republished event counts as applied": latest(
-        "return is_new and name + APPLIES + conflict or name", "return name + APPLIES + conflict", PUBLISHED_AGAIN,
+        "local answer = DUPLICATE_EVENT", "local answer = DUPLICATE_EVENT + APPLIES", PUBLISHED_AGAIN,
     ),
     "a repeated event is stale": latest(
-        "order == before and DUPLICATE_MESSAGE or STALE", "STALE", "events_without_an_id_are_identified_by_their_order",
+        "if order == before then return DUPLICATE_MESSAGE end", "if order == before then return STALE end",
+        "events_without_an_id_are_identified_by_their_order",
     ),
     "the future is applied": latest(
-        "elseif now < not_before then", "elseif false then",
+        "if now < not_before then return EVENT_PARKED end", "",
         "a_future_event_is_parked_and_stores_nothing",
     ),
     "a parked event is marked as known": latest(
-        "    return EVENT_PARKED",
-        "    put(message, bytes(now) .. bytes(MARKS_END) .. content)\n    return EVENT_PARKED",
+        "if now < not_before then return EVENT_PARKED end",
+        "if now < not_before then\n    put(message, bytes(now) .. bytes(MARKS_END) .. content)\n"
+        "    return EVENT_PARKED\n  end",
         "a_future_event_is_parked_and_stores_nothing",
     ),
     "a conflict is not reported": latest(
-        "order ~= before and sub(order, 1, -CONTENT - 1)", "false and sub(order, 1, -CONTENT - 1)",
+        "local conflict = sub(order, 1, -CONTENT - 1)", "local conflict = false and sub(order, 1, -CONTENT - 1)",
         "a_tie_is_decided_by_content_whichever_comes_first",
     ),
     "nothing is stored": latest(
@@ -179,6 +192,7 @@ def difficult_history(dice: Random, clock: FakeClock, size: int) -> list[EventDe
         given += [
             replace(one, message=other.message, event=one.event),
             replace(one, event=other.event, order=other.order),
+            replace(one, message=b"", event=b"one event"),
             replace(one, not_before=clock.now() + dice.choice((-DAY, HOUR, 8 * DAY, 2**60))),
             replace(one, not_before=-(2**50)),
             other_encoder,

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ def test_the_examples_of_a_page_run_and_print_what_it_says(
     page: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     stem = page.stem.lower()
-    script = tmp_path / f"{stem}{'_page' if stem in sys.stdlib_module_names else ''}.py"
+    script = tmp_path / f"{stem}{'_page' if find_spec(stem) else ''}.py"
     script.write_text(program(page), encoding="utf-8")
     for name, text in files(page).items():
         (tmp_path / name).write_text(text, encoding="utf-8")
@@ -41,8 +42,9 @@ def test_the_examples_of_a_page_run_and_print_what_it_says(
         environment[EMULATOR] = firestore()
     if "BIGQUERY_URL" in program(page):
         environment["BIGQUERY_URL"] = f"bigquery://onceward-test/docs?endpoint={bigquery.shared().endpoint}"
+    warnings = "ignore" if page.parent.name == "migrate" else "error"  # those pages run code of other packages
     run = subprocess.run(
-        [sys.executable, "-W", "error", "-X", "utf8", script.name],
+        [sys.executable, "-W", warnings, "-X", "utf8", script.name],
         cwd=tmp_path,
         env=environment,
         capture_output=True,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook as Sender
 
-from examples.documents.arrivals import Inbox
+from examples.documents.arrivals import Announcements, Inbox
 from onceward import Once
 from onceward.http.webhooks import InboundRequest
 from tests.documents.pipeline_worker import CHEAP, FILE, HASH, PDF, PipelineWorker, invoice, start_worker
@@ -68,7 +68,8 @@ class Hook:
     """The endpoint and a sender."""
 
     def __init__(self, worker: PipelineWorker) -> None:
-        self.endpoint = Inbox(worker.documents, worker.folder / "inbox").webhook(SECRET)
+        inbox = Inbox(worker.documents, worker.folder / "inbox")
+        self.endpoint = Announcements(inbox, worker.once, SECRET).endpoint
 
     def send(self, event: str, name: Any, *, secret: str = SECRET) -> tuple[int, Any]:
         body, now = json.dumps({"name": name}), datetime.fromtimestamp(int(time.time()), UTC)
@@ -78,6 +79,7 @@ class Hook:
         return answer.status, json.loads(answer.body).get("reason")
 
 
+@pytest.mark.finding("N53")
 @pytest.mark.mission("A1", "A7")
 def test_a_webhook_that_is_sent_again_or_names_a_known_document_changes_nothing(
     worker: PipelineWorker, caplog: pytest.LogCaptureFixture
@@ -92,8 +94,10 @@ def test_a_webhook_that_is_sent_again_or_names_a_known_document_changes_nothing(
     assert hook.send("e2", "renamed.pdf") == (200, "replayed")
     assert hook.send("e3", "a.pdf", secret="whsec_" + "A" * 32)[0] == 403
     assert (worker.calls(), worker.files(), worker.rows()) == ([CHEAP], {FILE: PDF}, [(HASH, FILE)])
-    logged = {vars(one)["doc_hash"] for one in caplog.records if one.name == "documents"}
-    assert logged == {HASH}, "the log names documents, not events"
+    logged = [vars(one) for one in caplog.records if one.name == "documents"]
+    assert {one["doc_hash"] for one in logged} == {HASH}, "the log names documents, not events"
+    skipped = [one.get("delivery") for one in logged if one["event"] == "lock_skipped_duplicate"]
+    assert skipped == ["e1", None], "every duplicate is logged: a repeated event, and a renamed file"
 
 
 @pytest.mark.mission("A7")

@@ -184,6 +184,8 @@ def test_a_passing_trouble_of_the_api_is_waited_for(tmp_path: Path, once: Once) 
 
 
 class _Away:
+    order = (CHEAP, CHEAP, STRONG)
+
     def ask(self, *_: object) -> str:
         raise ConnectionRefusedError("not listening")
 

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from examples.fleet.app import Fleet
+from examples.fleet.stores import StoreUrls, store_urls
 from onceward import Once
 from tests.endpoints.helpers import asgi_served
 from tests.servers.firestore import shared as shared_firestore
@@ -24,6 +25,7 @@ APPLIED = (200, True, "applied")
 SAME_MESSAGE = (200, False, "duplicate_message_noop")
 SAME_EVENT = (200, False, "duplicate_event_noop")
 STALE = (200, False, "stale_event_ignored")
+MISMATCH = (200, False, "event_mismatch")
 
 
 def store_url(kind: str, folder: Path, request: pytest.FixtureRequest) -> str:
@@ -38,11 +40,8 @@ def store_url(kind: str, folder: Path, request: pytest.FixtureRequest) -> str:
 
 
 def firestore_url(folder: Path, name: str) -> str:
-    """Return the URL of a store with the mission's document layout, in collections for this test only."""
-    own = f"{folder.parent.name}-{folder.name}"[-100:]
-    names = f"marks={name}_dedupe-{own}&states={name}_states-{own}&ids=entity&values=shown&state_fields="
-    looks = "mark_fields=trace:messageId,created_at:createdAt&expiry=expireAt"
-    return f"firestore://onceward-test/{name}-{own}?{names}&{looks}"
+    """Return the URL of collections for this test only."""
+    return f"firestore://onceward-test/{name}-{folder.parent.name}-{folder.name}"[:140]
 
 
 class Served:
@@ -78,10 +77,10 @@ class Served:
 
 @contextmanager
 def served(store: Any, **choices: Any) -> Iterator[Served]:
-    with Once(store, app="fleet", counters=True) as once, ExitStack() as more:
-        if isinstance(store, str) and store.startswith("firestore:"):  # there, each kind has its own collection
-            other = more.enter_context(Once(store.replace("fleet", "pipelines"), app="fleet"))
-            choices["of_pipelines"] = other.aio
+    urls = store_urls(store) if isinstance(store, str) else StoreUrls(store, store)
+    with Once(urls.services, app="fleet", counters=True) as once, ExitStack() as more:
+        if urls.pipelines != urls.services:
+            choices["of_pipelines"] = more.enter_context(Once(urls.pipelines, app="fleet")).aio
         fleet = Fleet(once.aio, **choices)
         with asgi_served(fleet) as url, httpx.Client(base_url=url, timeout=30) as http:
             yield Served(fleet, once, http)

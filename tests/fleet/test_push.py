@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import json
 import os
 import pkgutil
 import sqlite3
@@ -29,8 +30,10 @@ from onceward.stores import MemoryStore
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.clock import FakeClock
 from tests.endpoints.helpers import wait_until
+from tests.endpoints.test_oidc import AUDIENCE, EMAIL, KeyServer, token
 from tests.fleet.served_fleet import (
     APPLIED,
+    MISMATCH,
     SAME_EVENT,
     SAME_MESSAGE,
     STALE,
@@ -46,6 +49,7 @@ from tests.servers.process import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 BILLING = "prod__billing"
+BEAT_6 = "2025-03-01T08:00:06Z"
 
 
 @pytest.fixture(params=STORES)
@@ -141,24 +145,25 @@ def test_a_document_has_the_members_that_the_mission_names(fleet: Served) -> Non
     event = beat(5, version="1.2", region="eu", lastHeartbeatAt="2025-03-01T08:00:04Z", eventId="e5", sequence=3)
     assert fleet.push(event, "m5", "2025-03-01T08:00:06Z") == APPLIED
     assert fleet.services() == {
-        "prod__billing__eu": {
-            "id": "prod__billing__eu",
+        BILLING: {
+            "id": BILLING,
             "serviceId": "billing",
             "env": "prod",
             "region": "eu",
             "status": "ok",
             "version": "1.2",
+            "sequence": 3,
             "lastHeartbeatAt": "2025-03-01T08:00:04Z",
             "updatedAt": "2025-03-01T08:00:05Z",
             "eventId": "e5",
-            "source": {"topic": "ops-events", "messageId": "m5", "publishedAt": "2025-03-01T08:00:06Z"},
+            "source": {"topic": "fleet", "messageId": "m5", "publishedAt": "2025-03-01T08:00:06Z"},
         }
     }
     for named in ({"message_id": "m5"}, {"event_id": "prod__e5"}):
-        mark = fleet.known("prod__billing__eu", **named)
+        mark = fleet.known(BILLING, **named)
         assert mark.message_id == "m5"
         assert mark.expires_at - mark.created_at == timedelta(days=7)
-    assert fleet.known("prod__billing__eu", message_id="m6") is None
+    assert fleet.known(BILLING, message_id="m6") is None
 
 
 @pytest.mark.mission("E2")
@@ -195,6 +200,7 @@ def test_the_same_on_postgresql(tmp_path: Path, request: pytest.FixtureRequest, 
         assert fleet.push(beat(5), "m5") == APPLIED
 
 
+@pytest.mark.finding("N52")
 @pytest.mark.mission("E2", "E5")
 def test_on_firestore_the_console_shows_the_documents_of_the_mission(
     tmp_path: Path, request: pytest.FixtureRequest
@@ -204,25 +210,34 @@ def test_on_firestore_the_console_shows_the_documents_of_the_mission(
     from tests.firestore_backends import firestore_client  # it takes a second to import
 
     with served(url) as fleet:
-        assert fleet.push(beat(5, version="1.2", region="eu", eventId="e5"), "m5") == APPLIED
-    collections = {name: urlsplit(url).query.partition(f"{name}=")[2].partition("&")[0] for name in ("states", "marks")}
-    found = firestore_client().collection(collections["states"]).document("prod__billing__eu").get().to_dict()
-    assert found is not None
-    assert {name: value for name, value in found.items() if name != "onceward"} == {
+        assert fleet.push(beat(5, version="1.2", region="eu", eventId="e5", sequence=7), "m5") == APPLIED
+        lag = {"pipeline": "nightly_load", "env": "prod", "status": "ok", "lagSeconds": 1, "timestamp": BEAT_6}
+        assert fleet.push(lag, "m6") == APPLIED
+        [pipeline] = fleet.health()["pipelines"]
+    prefix = urlsplit(url).path[1:]
+    documents = {
+        kind: {one.id: one.to_dict() or {} for one in firestore_client().collection(f"{prefix}_{kind}").stream()}
+        for kind in ("services", "ingest_pipelines", "dedupe")
+    }
+    assert list(documents["services"]) == ["prod__billing"]
+    assert {name: value for name, value in documents["services"][BILLING].items() if name != "onceward"} == {
         "serviceId": "billing",
         "env": "prod",
         "region": "eu",
         "status": "ok",
         "version": "1.2",
+        "sequence": 7,
         "lastHeartbeatAt": "2025-03-01T08:00:05Z",
         "updatedAt": "2025-03-01T08:00:05Z",
         "eventId": "e5",
-        "source": {"topic": "ops-events", "messageId": "m5", "publishedAt": "2025-03-01T08:30:00Z"},
+        "source": {"topic": "fleet", "messageId": "m5", "publishedAt": "2025-03-01T08:30:00Z"},
         "expireAt": None,
     }
-    marks = [one.to_dict() or {} for one in firestore_client().collection(collections["marks"]).stream()]
-    assert [one["messageId"] for one in marks] == ["m5", "m5"], "the message and the event"
-    assert all(one["expireAt"] - one["createdAt"] == timedelta(days=7) for one in marks)
+    assert list(documents["ingest_pipelines"]) == ["prod__nightly_load"], "pipelines have their own collection"
+    marks = documents["dedupe"]
+    assert set(marks) == {"m5", "prod__e5", "m6", f"prod__{pipeline['eventId']}"}, "messages and events by their ids"
+    assert all(one["expireAt"] - one["createdAt"] == timedelta(days=7) for one in marks.values())
+    assert marks["prod__e5"]["messageId"] == "m5", "kept for tracing"
 
 
 # ── E3: what is answered, and counted ──
@@ -259,39 +274,96 @@ def test_a_spike_of_stale_events_raises_an_alert(small: Served) -> None:
 # ── E4: two tiers ──
 
 
+@pytest.mark.finding("N51")
+@pytest.mark.mission("E4")
+def test_a_known_event_changes_nothing_and_other_content_is_a_mismatch(fleet: Served) -> None:
+    assert fleet.push(beat(5, eventId="e5"), "m1", "2025-03-01T08:30:00Z") == APPLIED
+    before = fleet.services()
+    assert (
+        fleet.push(beat(5, eventId="e5", publishedAt="2025-03-01T09:00:00Z"), "m2", "2025-03-01T09:00:00Z")
+        == SAME_EVENT
+    )
+    assert fleet.services() == before, "whatever the transport says"
+    for number, other in enumerate((beat(5, status="down"), beat(9), beat(5, sequence=3))):
+        assert fleet.push({**other, "eventId": "e5"}, f"other {number}") == MISMATCH
+    assert fleet.services() == before
+    assert fleet.once.counts["mismatch"] == 3
+
+
+@pytest.mark.finding("N51")
+@pytest.mark.mission("E4")
+def test_an_event_without_a_time_of_its_own_is_still_the_same_event(small: Served) -> None:
+    timeless = {"service": "billing", "env": "prod", "status": "ok"}
+    assert small.push({**timeless, "eventId": "e"}, "m1", "2025-03-01T08:30:00Z") == APPLIED
+    assert small.push({**timeless, "eventId": "e"}, "m2", "2025-03-01T08:40:00Z") == SAME_EVENT
+    assert small.push(timeless, "m3", "2025-03-01T08:50:00Z") == APPLIED
+    assert small.services()[BILLING]["eventId"] is None, "without an id and a time, there is no logical tier"
+    assert small.push(timeless, "m4", "2025-03-01T08:51:00Z") == APPLIED
+
+
 @pytest.mark.mission("E4")
 def test_an_event_without_an_id_is_known_by_what_identifies_it(fleet: Served) -> None:
     assert fleet.push(beat(5, version="1"), "m1") == APPLIED
     # of {"producedAt":"2025-03-01T08:00:05Z","region":"","schema":"unknown","service":"billing","type":"system_event"}
-    key = fleet.services()[BILLING]["eventId"]
-    assert key == "QXPX5CEBVTRGVQOGMASLNSM6DE2KZMPMH5WD5UWDEMIM6CZNEUMQ"
-    assert fleet.known(BILLING, event_id=f"prod__{key}").message_id == "m1", "kept for tracing"
+    assert fleet.services()[BILLING]["eventId"] == "QXPX5CEBVTRGVQOGMASLNSM6DE2KZMPMH5WD5UWDEMIM6CZNEUMQ"
+    assert fleet.known(BILLING, message_id="m1").message_id == "m1", "kept for tracing"
     assert fleet.push(beat(5, version="1"), "m2") == SAME_EVENT
     assert fleet.push(beat(5, version="1", eventId="own"), "m3")[2] == "applied", "its own id makes it another event"
     assert fleet.push(beat(5, version="1", eventId="own"), "m4") == SAME_EVENT
+    assert fleet.push(beat(5, version="2"), "m5") == APPLIED, "other content is another event, and the order decides"
+    assert fleet.push(beat(5, version="1"), "m6") == SAME_EVENT, "which is known, and not applied again"
+    assert fleet.services()[BILLING]["version"] == "2"
 
 
 # ── E5: ids ──
 
 
+IDS = {
+    ("prod", "a", "b"): "prod__a__b",
+    ("prod", "a__b", None): "prod__a%5F%5Fb",
+    ("prod__a", "b", None): "prod%5F%5Fa__b",
+    ("prod_", "a", None): "prod%5F__a",
+    ("prod", "_a", None): "prod__%5Fa",
+    ("prod", "strategy_engine", None): "prod__strategy_engine",
+    ("staging", "a", "b"): "staging__a__b",
+    ("prod", "a", None): "prod__a",
+}
+
+
+@pytest.mark.finding("N52")
 @pytest.mark.mission("E5")
 @pytest.mark.fault("F8")
-def test_environments_regions_and_separators_never_meet(fleet: Served) -> None:
-    parts = [
-        ("prod", "a", "b"),
-        ("prod", "a__b", None),
-        ("prod__a", "b", None),
-        ("staging", "a", "b"),
-        ("prod", "a", None),
-    ]
-    for number, (env, service, region) in enumerate(parts):
-        event = beat(5, env=env, service=service, region=region, status=f"s{number}", eventId="the same")
-        assert fleet.push(event, "the same") == APPLIED
-    found = fleet.services()
-    assert sorted(one["status"] for one in found.values()) == [f"s{number}" for number in range(len(parts))]
-    assert set(found) == {"prod__a__b", "prod__a%5F%5Fb", "prod%5F%5Fa__b", "staging__a__b", "prod__a"}
-    assert fleet.push(beat(6, env=" PROD ", service="A"), "another") == APPLIED
-    assert len(fleet.services()) == len(parts), "spelled differently, it is still the same"
+@pytest.mark.parametrize("kind", STORES)
+def test_environments_regions_and_separators_never_meet(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with served(store_url(kind, tmp_path, request), per_region=True) as fleet:
+        for number, (env, service, region) in enumerate(IDS):
+            event = beat(5, env=env, service=service, region=region, status=f"s{number}", eventId="the same")
+            assert fleet.push(event, "the same") == APPLIED
+        found = fleet.services()
+        assert {one["status"] for one in found.values()} == {f"s{number}" for number in range(len(IDS))}
+        assert set(found) == set(IDS.values())
+        assert fleet.push(beat(6, env=" PROD ", service="A"), "another") == APPLIED
+        assert len(fleet.services()) == len(IDS), "spelled differently, it is still the same"
+
+
+@pytest.mark.finding("N52")
+@pytest.mark.mission("E5")
+def test_a_service_has_one_document_for_all_regions_unless_asked_otherwise(small: Served) -> None:
+    assert small.push(beat(5, region="eu"), "m5") == APPLIED
+    assert small.push(beat(6, region="us"), "m6") == APPLIED
+    assert {id: one["region"] for id, one in small.services().items()} == {BILLING: "us"}
+
+
+@pytest.mark.finding("N52")
+def test_the_topic_of_a_document_is_that_of_its_subscription(tmp_path: Path) -> None:
+    with served(f"sqlite:///{tmp_path / 'fleet.db'}", topics={"fleet": "ops-events"}) as fleet:
+        assert fleet.push(beat(5), "m5") == APPLIED
+        assert fleet.services()[BILLING]["source"]["topic"] == "ops-events"
+        other = envelope(json.dumps(beat(6)).encode(), "m6").replace(b"subscriptions/fleet", b"subscriptions/other")
+        assert fleet.post(other).status_code == 200
+        assert fleet.services()[BILLING]["source"]["topic"] == "other", "an unknown subscription is named itself"
 
 
 # ── E6: which is the latest ──
@@ -389,6 +461,29 @@ def test_one_command_serves_all_of_it_and_a_restart_forgets_nothing(tmp_path: Pa
             finally:
                 server.kill()
     assert reasons == ["applied", "duplicate_message_noop"]
+
+
+@pytest.mark.mission("E1")
+def test_the_command_checks_signed_tokens(tmp_path: Path) -> None:
+    keys, port = KeyServer(), free_port()
+    url = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "examples.fleet", "serve", "--port", str(port)]
+    command += ["--store", f"sqlite:///{tmp_path / 'fleet.db'}", "--oidc-audience", AUDIENCE, "--oidc-email", EMAIL]
+    command += ["--oidc-keys", keys.url]
+    environment: dict[str, Any] = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL) as server:
+        try:
+            wait_until(partial(_answers, url), "the server answers")
+            body = envelope(json.dumps(beat(5)).encode(), "m1")
+            statuses = [
+                httpx.post(f"{url}/pubsub/push", content=body, headers=headers).status_code
+                for headers in ({}, {"authorization": f"Bearer {token(email='x@y.z')}"},
+                                {"authorization": f"Bearer {token()}"})
+            ]  # fmt: skip
+        finally:
+            server.kill()
+            keys.stop()
+    assert statuses == [401, 401, 200]
 
 
 def _answers(url: str) -> bool:

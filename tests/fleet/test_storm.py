@@ -19,6 +19,7 @@ from onceward import AsyncOnce
 from onceward.http.messages import InboundRequest
 from onceward.latest import Ordering
 from onceward.testing.storm import Plan, StormSetting, storm
+from tests.servers.firestore import shared as shared_firestore
 from tests.servers.postgres import Postgres, new_database
 
 PLACE = "examples.fleet.storm:SYSTEM"
@@ -40,6 +41,16 @@ def test_the_same_on_postgresql(postgres: Postgres) -> None:
     run = storm(PLACE, replace(PLAN, pauses=1, store=new_database(postgres, "fleet_storm")))
     assert run.audit.passed, run.audit
     assert (run.audit.expected, run.score.killed, run.score.paused) == (run.audit.effects, 3, 1)
+
+
+@pytest.mark.finding("N52")
+@pytest.mark.mission("E2", "E4", "E6")
+def test_the_same_on_firestore() -> None:
+    shared_firestore()
+    plan = Plan(deliveries=40, workers=2, kills=1, store="firestore://onceward-test/fleet")
+    run = storm(PLACE, plan)
+    assert run.audit.passed, run.audit
+    assert (run.audit.expected, run.score.killed) == (run.audit.effects, 1)
 
 
 def test_without_the_guard_old_events_are_written_over_new_ones() -> None:
@@ -71,7 +82,7 @@ BROKEN: dict[str, tuple[Any, str, Any]] = {
 
 async def pushed(url: str, deliveries: list[bytes]) -> None:
     async with AsyncOnce(url, app="fleet-r1") as once:
-        fleet = Fleet(once)
+        fleet = Fleet(once, per_region=True)
         for body in deliveries:
             assert (await fleet.respond(InboundRequest("POST", {}, body, path="/pubsub/push"))).status == 200
 

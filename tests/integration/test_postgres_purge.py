@@ -46,7 +46,7 @@ def test_the_index_is_on_the_time_from_which_a_record_may_be_purged() -> None:
 
 def test_purge_finds_its_records_by_index_and_visits_no_other(store: PostgresStore, table: str, schema: str) -> None:
     statement = Statements(schema).purgeable
-    values = [None, CLOCK_MARGIN, DAY, CHUNK, 0, 0, b""]
+    values = [None, CLOCK_MARGIN, DAY, CHUNK, 0, 0, 0]
     with psycopg.connect(os.environ[URL], autocommit=True) as connection:
         connection.execute("; ".join(SESSION_SETTINGS))
         text = re.sub(r"\$(\d)", lambda found: f"%({'abcdefg'[int(found[1]) - 1]})s", statement.text.replace("%", "%%"))

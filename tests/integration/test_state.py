@@ -26,7 +26,7 @@ from onceward import (
     StoreUnavailable,
 )
 from onceward.errors import ResultError, StoreFull
-from onceward.latest import Ordering, StateEvent, deleted
+from onceward.latest import DerivedId, Ordering, StateEvent, deleted
 from onceward.stores import MemoryStore
 from onceward.testing import FakeClock
 from tests.clients import SyncClient
@@ -359,6 +359,7 @@ def test_what_is_known_of_a_message_and_of_an_event(client: SyncClient) -> None:
 # ── the payload of an event ──
 
 
+@pytest.mark.finding("N51")
 @pytest.mark.mission("E3", "E4")
 def test_delivery_metadata_in_a_value_does_not_change_its_content(trucks: BlockingState) -> None:
     """The value contains the message that brought it; only the payload decides whether events are equal."""
@@ -370,13 +371,58 @@ def test_delivery_metadata_in_a_value_does_not_change_its_content(trucks: Blocki
 
     assert deliver("m1") == ("applied", True)
     assert deliver("m2") == ("duplicate_event_noop", False), "without a payload it would be another event"
-    assert trucks.get("a") == {"status": "ok", "by": "m2"}, "the later message is the source, and nothing else is new"
+    assert trucks.get("a") == {"status": "ok", "by": "m1"}, "a known event changes nothing, not even its source"
     assert deliver("m1") == ("duplicate_message_noop", False)
     assert deliver("m1", "down") == ("mismatch", False)
-    assert deliver("m3", "down") == ("duplicate_event_newer", True)
+    assert deliver("m3", "down") == ("event_mismatch", False)
+    assert trucks.get("a") == {"status": "ok", "by": "m1"}
     outcomes = trucks.apply_many([
         StateEvent("b", at(5, message_id="m1"), 1, "e", "the same"),
         StateEvent("b", at(5, message_id="m2"), 2, "e", "the same"),
         StateEvent("b", at(6), deleted, payload="ignored"),
     ])  # fmt: skip
     assert [str(outcome) for outcome in outcomes] == ["applied", "duplicate_event_noop", "applied"]
+
+
+@pytest.mark.finding("N51")
+@pytest.mark.mission("E4")
+def test_a_known_event_changes_nothing_and_other_content_is_a_reported_mismatch(
+    client: SyncClient, trucks: BlockingState
+) -> None:
+    trucks.apply("a", at(5, publish_time="2025-12-31T12:05:00Z", message_id="m1"), 1, event_id="e")
+    before = trucks.read("a")
+    later = trucks.apply("a", at(5, publish_time="2025-12-31T12:09:00Z", message_id="m2"), 1, event_id="e")
+    assert (later.reason, later.applied) == ("duplicate_event_noop", False)
+    assert trucks.read("a") == before, "not even the ordering changes"
+    other = trucks.apply("a", at(9, message_id="m3"), 2, event_id="e")
+    assert isinstance(other, Mismatch)
+    assert (other.reason, other.applied, other.key) == ("event_mismatch", False, "a")
+    assert trucks.read("a") == before
+    assert client.once.counts["mismatch"] == 1
+    assert [(event.key, event.reason) for event in client.events_named("mismatch")] == [("a", "event_mismatch")]
+    assert trucks.known("a", message_id="m3") is None, "the message of a mismatch is not recorded"
+    assert trucks.apply("a", at(9, message_id="m3"), 2, event_id="another").applied
+
+
+@pytest.mark.finding("N51")
+def test_a_payload_is_the_whole_content_so_a_time_of_the_transport_makes_no_other_event(trucks: BlockingState) -> None:
+    """An event without a time of its own is ordered by the broker's, which differs if it is published again."""
+    assert trucks.apply("a", at(5, message_id="m1"), "ok at 5", event_id="e", payload="ok").applied
+    again = trucks.apply("a", at(6, message_id="m2"), "ok at 6", event_id="e", payload="ok")
+    assert again.reason == "duplicate_event_noop"
+    assert trucks.get("a") == "ok at 5"
+
+
+@pytest.mark.finding("N51")
+@pytest.mark.mission("E4")
+def test_other_content_under_a_derived_id_is_another_event_and_each_is_known(trucks: BlockingState) -> None:
+    derived = DerivedId("a at 5")
+    first = trucks.apply("a", at(5, sequence=1, message_id="m1"), "one", event_id=derived)
+    other = trucks.apply("a", at(5, sequence=2, message_id="m2"), "two", event_id=derived)
+    assert [first.reason, other.reason] == ["applied", "applied"]
+    for message, sequence, value in (("m3", 1, "one"), ("m4", 2, "two")):
+        again = trucks.apply("a", at(5, sequence=sequence, message_id=message), value, event_id=derived)
+        assert again.reason == "duplicate_event_noop"
+    assert trucks.get("a") == "two"
+    with pytest.raises(ConfigurationError, match="message_id"):
+        trucks.known("a", event_id=derived)

@@ -48,8 +48,8 @@ def test_all_permutations_of_the_hardest_history_end_in_the_same_state(client: S
     history = [
         StateEvent("truck", Ordering(moment), "tie a"),
         StateEvent("truck", Ordering(moment), "tie b"),
-        StateEvent("truck", Ordering(moment, 1, message_id="m1"), deleted, event_id="e"),
-        StateEvent("truck", Ordering(moment, 1, message_id="m2"), "published again, otherwise", event_id="e"),
+        StateEvent("truck", Ordering(moment, 10, message_id="m1"), deleted, event_id="e"),
+        StateEvent("truck", Ordering(moment, 10, "2026-01-01T00:00:00Z", "m2"), deleted, event_id="e"),
     ]
     ends = set()
     for number, order in enumerate(permutations(history)):

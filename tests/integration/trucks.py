@@ -48,19 +48,27 @@ def at(minute: int, **more: Any) -> Ordering:
     return Ordering(dt.datetime(2025, 12, 31, 12, minute, tzinfo=dt.UTC), **more)
 
 
-HISTORY = st.lists(
-    st.tuples(
-        st.sampled_from(["a", "b"]),
-        st.sampled_from([None, "2025-12-31T12:00:00Z", "2025-12-31T13:00:00+01:00", "2025-12-31T12:00:01Z"]),
-        st.none() | st.integers(-1, 1),
-        st.none() | st.sampled_from(["2025-12-31T12:00:00Z"]),
-        st.booleans(),
-        st.sampled_from([0, "0", None, deleted]),
-        st.none() | st.integers(1, 2),
-    ),
-    min_size=1,
-    max_size=8,
+EVENTS = st.tuples(
+    st.sampled_from(["a", "b"]),
+    st.sampled_from([None, "2025-12-31T12:00:00Z", "2025-12-31T13:00:00+01:00", "2025-12-31T12:00:01Z"]),
+    st.none() | st.integers(-1, 1),
+    st.none() | st.sampled_from(["2025-12-31T12:00:00Z"]),
+    st.booleans(),
+    st.sampled_from([0, "0", None, deleted]),
+    st.none(),
 )
+REPUBLISHED = st.builds(
+    lambda entity, published, has_id, id: (
+        entity, f"2025-12-31T12:00:0{id % 2}Z", 10 + id, published, has_id, [deleted, "0", 0][id], id,
+    ),
+    st.sampled_from(["a", "b"]),
+    st.sampled_from([None, "2025-12-31T12:00:00Z", "2025-12-31T12:00:09Z"]),
+    st.booleans(),
+    st.integers(0, 2),
+)  # fmt: skip
+"""Events with an id, which have the same content in each of their messages."""
+
+HISTORY = st.lists(EVENTS | REPUBLISHED, min_size=1, max_size=8)
 
 
 def an_empty_store(kind: str) -> Store:
@@ -73,8 +81,14 @@ stores = count()
 
 
 def current(state: Any, entity: str) -> Any:
+    """Return the state for comparison, without the transport fields of an event that is published several times."""
     found = state.read(entity)
-    return None if found is None else (found.ordering, found.value, type(found.value), found.deleted)
+    if found is None:
+        return None
+    ordering = found.ordering
+    if (ordering.sequence or 0) >= 10:  # the message that arrives first is accepted
+        ordering = Ordering(ordering.event_time, ordering.sequence)
+    return ordering, found.value, type(found.value), found.deleted
 
 
 @pytest.fixture(autouse=True)

@@ -7,9 +7,10 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -19,12 +20,12 @@ from examples.learning.storage import Storage, open_storage
 from examples.learning.tables import ENRICHED, LEARNERS
 from onceward import Once, StoreUnavailable
 from onceward.errors import SourceError
-from onceward.people import Person
+from onceward.people import Person, SourceRecord
 from onceward.queues import MemoryQueue
 from onceward.stores import MemoryStore
 from onceward.testing.queues import parked_records, wait_until
 from tests.learning.backends import server_of
-from tests.learning.samples import JOHN, statement, uuid
+from tests.learning.samples import JOHN, VERBS, statement, uuid
 
 ROOT = Path(__file__).resolve().parents[2]
 CSV = "Email,Team\njohn@example.com,UVM"
@@ -44,7 +45,8 @@ def learning(place: Storage) -> Learning:
 class Bus:
     """Publishes statements and consumes them."""
 
-    def __init__(self, learning: Learning) -> None:
+    def __init__(self, learning: Learning, *, lenient: bool = False) -> None:
+        self.lenient = lenient
         self.queue = MemoryQueue("statements")
         self.once = Once(MemoryStore())
         self._learning = learning
@@ -57,7 +59,7 @@ class Bus:
 
     async def consumed(self, rounds: int | None = None) -> None:
         """Consume everything, or until each message was delivered `rounds` times."""
-        app = consumer(self._learning, self.queue, self.once)
+        app = consumer(self._learning, self.queue, self.once, lenient=self.lenient)
         app.poll_timeout = 0.02
         task = asyncio.create_task(app.consume())
         await wait_until(
@@ -124,6 +126,68 @@ def test_case_3_csv_imported_twice(learning: Learning, tmp_path: Path) -> None:
     assert len(learning.people) == 1
     import_csv(learning, tmp_path, CSV.replace("UVM", "Formal"))
     assert user(learning).of("csv") == [{"email": "john@example.com", "Team": "Formal"}], "updated, not added again"
+
+
+# ── the same, as the document writes them ──
+
+
+@pytest.fixture
+def lenient(learning: Learning) -> Bus:
+    return Bus(learning, lenient=True)
+
+
+@pytest.mark.mission("D1")
+def test_case_1_as_written(learning: Learning, lenient: Bus, caplog: pytest.LogCaptureFixture) -> None:
+    sent = {"id": "test-123", "actor": JOHN, "verb": {"id": f"{VERBS}completed"}, "object": {"id": "https://e.com/c"}}
+    with caplog.at_level("INFO", "examples.learning"):
+        lenient.publish(sent)
+        lenient.publish(sent)
+    assert rows(learning, "SELECT statement_id FROM statements") == [("test-123",)]
+    assert "Statement test-123 already exists, skipping duplicate" in caplog.messages
+    assert learning.get("test-123") is not None
+    lenient.publish({**sent, "result": {"success": True}})
+    assert count(learning) == 1
+    assert lenient.once.counts["parked"] == 1, "other content under a known id"
+
+
+@pytest.mark.mission("D2")
+def test_case_2_as_written(learning: Learning, lenient: Bus, tmp_path: Path) -> None:
+    lenient.publish({"actor": {"mbox": "mailto:john@example.com"}})
+    import_csv(learning, tmp_path, "Email,Team\njohn@example.com,UVM")
+    learning.publish_users("after the import")
+    assert published(learning) == [
+        ("john@example.com", ["xapi", "csv"], [{"email": "john@example.com", "Team": "UVM"}])
+    ]
+
+
+@pytest.mark.mission("D3")
+def test_case_3_as_written(learning: Learning, tmp_path: Path) -> None:
+    csv_content = "Email,Team\njohn@example.com,UVM"
+    for _ in range(2):
+        import_csv(learning, tmp_path, csv_content)
+        learning.publish_users(f"{uuid4()}")
+    assert published(learning) == [("john@example.com", ["csv"], [{"email": "john@example.com", "Team": "UVM"}])]
+
+
+def test_lenient_is_not_careless(learning: Learning, lenient: Bus) -> None:
+    """What the tables cannot hold is parked, and stops no other statement."""
+    bad: list[Any] = [
+        {"actor": "John"},
+        {"actor": {"name": "John"}},
+        {"id": 7, "actor": JOHN},
+        {"id": "", "actor": {}},
+        {"actor": JOHN, "verb": "completed"},
+        {"actor": JOHN, "object": {"id": 7}},
+        {"actor": JOHN, "timestamp": "yesterday"},
+        {"actor": JOHN, "timestamp": 7},
+        {"actor": JOHN, "context": {"registration": 7}},
+        {"actor": JOHN, "result": {"response": "a\0b"}},
+        {"id": "x" * 501, "actor": JOHN},
+        7,
+    ]
+    lenient.publish(*bad, {"actor": JOHN}, statement("s1"))
+    assert lenient.once.counts["parked"] == len(bad)
+    assert count(learning) == 2
 
 
 # ── statements ──
@@ -263,6 +327,131 @@ def test_users_that_were_published_as_two_and_turn_out_to_be_one_are_one_in_the_
     assert learning.publish_users("again") == 0
 
 
+def published(learning: Learning) -> list[tuple[Any, ...]]:
+    """Return the users in the warehouse: id, sources and CSV data."""
+    found = rows(learning, "SELECT user_id, sources, csv_data FROM users WHERE merged_into IS NULL ORDER BY user_id")
+    return [(id, *(json.loads(one) if isinstance(one, str) else one for one in others)) for id, *others in found]
+
+
+@pytest.mark.finding("N47", "N58")
+@pytest.mark.mission("D2", "D4")
+def test_users_are_in_the_warehouse_as_their_statements_arrive(learning: Learning, bus: Bus, tmp_path: Path) -> None:
+    mary = {"mbox": "mailto:mary@example.com"}
+    bus.publish(statement("s1"), statement("s2", {"objectType": "Group", "member": [mary]}))
+    assert published(learning) == [("john@example.com", ["xapi"], []), ("mary@example.com", ["xapi"], [])]
+    import_csv(learning, tmp_path, CSV)
+    bus.publish(statement("s3"))
+    assert published(learning)[0] == (
+        "john@example.com",
+        ["xapi", "csv"],
+        [{"email": "john@example.com", "Team": "UVM"}],
+    )
+    assert rows(learning, "SELECT user_id FROM user_keys WHERE key = 'email:john@example.com'") == [
+        ("john@example.com",)
+    ]
+    before = rows(learning, "SELECT count(*) FROM onceward_loads")
+    bus.publish(statement("s4"), statement("s5", mary), statement("s1"))
+    assert rows(learning, "SELECT count(*) FROM onceward_loads") == before, "unchanged users are not written again"
+
+
+@pytest.mark.finding("N47")
+def test_a_user_is_published_before_their_statement_so_a_crash_in_between_is_repaired(
+    learning: Learning, bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learning.house, "load", failing)
+    bus.queue.put(json.dumps(statement("s1")).encode())
+    asyncio.run(bus.consumed(rounds=1))
+    assert (count(learning), len(learning.people)) == (0, 1), "the user is recorded, and nothing is acknowledged"
+    monkeypatch.undo()
+    asyncio.run(bus.consumed())
+    assert published(learning) == [("john@example.com", ["xapi"], [])]
+    assert count(learning) == 1
+
+
+@pytest.mark.finding("N47")
+def test_an_older_version_that_another_process_publishes_late_is_corrected(learning: Learning, bus: Bus) -> None:
+    """The other process adds a name while this one is writing the row without it."""
+    load = learning.house.load
+    renamed: list[None] = []
+
+    def slow(*args: Any, **choices: Any) -> Any:
+        if not renamed:
+            renamed.append(None)
+            said = {"email": "john@example.com", "name": "John Doe"}
+            learning.people.add(SourceRecord("xapi", said, id="elsewhere"))
+        return load(*args, **choices)
+
+    learning.house.load = slow  # type: ignore[method-assign]
+    bus.publish(statement("s1"))
+    assert rows(learning, "SELECT name FROM users") == [("John Doe",)]
+
+
+@pytest.mark.finding("N47")
+def test_users_that_a_statement_connects_are_one_in_the_warehouse(learning: Learning, bus: Bus) -> None:
+    written = hashlib.sha1(b"mailto:John@example.com", usedforsecurity=False).hexdigest()
+    bus.publish(statement("by hash", {"mbox_sha1sum": written}))
+    bus.publish(statement("by mbox", {"mbox": "mailto:John@example.com"}))
+    assert published(learning) == [("john@example.com", ["xapi"], [])]
+    merged = "SELECT user_id, merged_into FROM users WHERE merged_into IS NOT NULL"
+    assert rows(learning, merged) == [(f"mbox_sha1sum:{written}", "john@example.com")]
+
+
+@pytest.mark.finding("N48")
+@pytest.mark.mission("D3")
+def test_a_copy_of_a_file_adds_no_row_to_its_users(learning: Learning, tmp_path: Path) -> None:
+    lines = ["john@example.com,UVM", "john@example.com,Formal", "anna@example.com,X"]
+    import_csv(learning, tmp_path, "\n".join(["Email,Team", *lines]))
+    learning.publish_users("first")
+    before = published(learning)
+    assert [len(data) for _, _, data in before] == [1, 2]
+    import_csv(learning, tmp_path, "\n".join(["Email,Team", *lines[::-1]]), "reordered.csv")
+    (tmp_path / "windows.csv").write_bytes("\r\n".join(["\ufeffEmail,Team", lines[1], lines[0], lines[2]]).encode())
+    learning.import_users(tmp_path / "windows.csv")
+    learning.publish_users("second")
+    assert published(learning) == before
+
+
+@pytest.mark.finding("N48")
+def test_the_command_says_that_a_file_was_imported_before(tmp_path: Path) -> None:
+    (tmp_path / "users.csv").write_text(CSV)
+    command = [sys.executable, "-m", "examples.learning", "import", str(tmp_path / "users.csv"), "--folder"]
+    said = [
+        subprocess.run([*command, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    ]
+    assert "imported before" not in said[0]
+    assert "was imported before, so nothing was done" in said[1]
+
+
+@pytest.mark.finding("N49")
+@pytest.mark.mission("D2")
+def test_a_statement_without_a_name_does_not_erase_the_name(learning: Learning, bus: Bus) -> None:
+    bus.publish(statement("s1", {**JOHN, "name": "John"}))
+    bus.publish(statement("s2", {"mbox": "mailto:John@example.com"}))
+    bus.publish(statement("s3"))
+    learning.users.forget()
+    bus.publish(statement("s4", {"mbox": "mailto:JOHN@example.com"}))
+    assert user(learning).fields["name"] == "John"
+    assert rows(learning, "SELECT name FROM users") == [("John",)]
+
+
+@pytest.mark.finding("N49")
+@pytest.mark.mission("D2")
+@pytest.mark.parametrize("file_first", [True, False])
+def test_an_address_in_a_file_matches_its_hash_as_it_is_written(
+    learning: Learning, bus: Bus, tmp_path: Path, *, file_first: bool
+) -> None:
+    written = hashlib.sha1(b"mailto:Carl@example.com", usedforsecurity=False).hexdigest()
+    steps: list[Callable[[], Any]] = [
+        lambda: import_csv(learning, tmp_path, "Email,Team\nCarl@Example.com,UVM"),
+        lambda: bus.publish(statement("s1", {"mbox_sha1sum": written})),
+    ]
+    for step in steps if file_first else steps[::-1]:
+        step()
+    assert len(learning.people) == 1
+    assert set(user(learning, "carl@example.com").sources) == {"xapi", "csv"}
+
+
 @pytest.mark.mission("D2")
 def test_accounts_of_two_pages_are_two_users_also_if_they_read_alike_when_put_together(
     learning: Learning, bus: Bus
@@ -366,23 +555,23 @@ class Asked:
 
 @pytest.mark.mission("D6")
 def test_a_thousand_statements_are_a_handful_of_questions(learning: Learning, bus: Bus) -> None:
-    house = Asked(learning.house, "merge", "found")
+    house = Asked(learning.house, "merge", "found", "load")
     people = Asked(learning.people, "find_many", "add_many")
     many = [statement(f"s{n}", {"mbox": f"mailto:u{n % 20}@example.com"}) for n in range(1_000)]
     bus.publish(*many)
-    assert house.counts == {"merge": 1, "found": 1}
-    assert people.counts == {"find_many": 2, "add_many": 1}
+    assert house.counts == {"merge": 1, "found": 2, "load": 2}, "users and their keys are one load each"
+    assert people.counts == {"find_many": 3, "add_many": 1}
     bus.publish(*many)
-    assert house.counts == {"merge": 1, "found": 2}, "all of them are known"
+    assert house.counts == {"merge": 1, "found": 3, "load": 2}, "all of them are known"
     bus.publish(*many)
-    assert house.counts == {"merge": 1, "found": 2}, "and remembered"
+    assert house.counts == {"merge": 1, "found": 3, "load": 2}, "and remembered"
     bus.publish(*(statement(f"t{n}", {"mbox": f"mailto:u{n % 20}@example.com"}) for n in range(1_000)))
-    assert house.counts == {"merge": 2, "found": 3}
-    assert people.counts == {"find_many": 2, "add_many": 1}, "the users are known, too"
+    assert house.counts == {"merge": 2, "found": 4, "load": 2}
+    assert people.counts == {"find_many": 3, "add_many": 1}, "the users are known, too"
     assert rows(learning, "SELECT count(*), count(DISTINCT user_id) FROM statements") == [(2_000, 20)]
     for n in range(3):
         bus.publish(statement(f"named {n}", {"mbox": "mailto:u1@example.com", "name": "Una"}))
-    assert people.counts == {"find_many": 3, "add_many": 2}, "a new name is written once"
+    assert people.counts == {"find_many": 5, "add_many": 2}, "a new name is written once"
 
 
 @pytest.mark.mission("D2", "D3", "D4")

@@ -62,6 +62,9 @@ ALSO_THE_SAME = {
     "no timestamp given": {name: value for name, value in FULL.items() if name != "timestamp"},
 }
 
+PARTS = statement(result={"duration": "PT1M2.34S"})
+DURATIONS = {"PT1M2.34S": True, "PT1M2.349S": True, "PT1M2.3400S": True, "PT1M2.33S": False, "PT1M2S": False}
+
 OTHERS = {
     "a duration is text": changed(FULL, "result", "duration", to="PT1H"),
     "another actor": changed(FULL, "actor", to=JOHN),
@@ -151,3 +154,19 @@ def test_the_order_of_properties_does_not_count() -> None:
         names = list(FULL)
         dice.shuffle(names)
         assert digest({name: FULL[name] for name in names}) == digest(FULL)
+
+
+@pytest.mark.finding("N57")
+@pytest.mark.mission("D1")
+@pytest.mark.parametrize("duration", DURATIONS)
+def test_a_duration_is_compared_to_a_hundredth_of_a_second(duration: str) -> None:
+    assert agree(PARTS, statement(result={"duration": duration})) is DURATIONS[duration]
+
+
+@pytest.mark.finding("N57")
+def test_a_single_context_activity_of_a_substatement_is_returned_as_a_list() -> None:
+    inner = {name: value for name, value in FULL.items() if name != "id"}
+    found = parse_statement(statement(object={"objectType": "SubStatement", **inner}))
+    assert found.content["object"]["context"]["contextActivities"] == {
+        "parent": [{"id": "https://example.com/p", "definition": {}}]
+    }

@@ -195,9 +195,24 @@ def test_an_unknown_client_is_asked_for_a_password_and_nothing_is_stored(client:
     assert client.ids() == []
 
 
+@pytest.mark.finding("N57")
 def test_about_needs_no_authentication(client: Client) -> None:
     answer = client.ask("GET", path="/xAPI/about", credentials="", version=None)
     assert json.loads(answer.body) == {"version": ["1.0.3", "2.0.0"]}
+    assert headers(answer)["x-experience-api-version"] == "2.0.0"
+
+
+@pytest.mark.mission("D2")
+def test_the_page_shows_users_sources_and_statements_as_text(client: Client) -> None:
+    hostile = "<script>alert(1)</script>"
+    assert client.put(statement(actor={**JOHN, "name": hostile})) == 204
+    assert client.ask("GET", path="/", credentials="").status == 401
+    shown = client.ask("GET", path="/", version=None).body.decode()
+    assert "1 users" in shown
+    assert "1 statements" in shown
+    assert "john@example.com</td><td>&lt;script&gt;alert(1)&lt;/script&gt;</td><td>xapi</td>" in shown
+    assert uuid("s1") in shown
+    assert hostile not in shown
 
 
 def test_invalid_requests_are_refused_with_the_reason(client: Client) -> None:

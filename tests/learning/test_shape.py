@@ -11,6 +11,8 @@ import pytest
 from examples.learning.xapi import Invalid, check
 from tests.learning.samples import JOHN, VERBS, statement, uuid
 
+APPLICATION = {"account": {"homePage": "https://oauth.example.com", "name": "app"}}
+
 VALID = {
     "the simplest": statement(),
     "by hash": statement(actor={"mbox_sha1sum": "a" * 40}),
@@ -25,6 +27,14 @@ VALID = {
     "null in an extension": statement(result={"extensions": {"https://example.com/x": None}}),
     "a text that looks like a NUL": statement(result={"response": "\\u0000 is written so, \\\\u0000 too"}),
     "weeks": statement(result={"duration": "P4W"}),
+    "an application and its user as the authority": statement(
+        authority={"objectType": "Group", "member": [APPLICATION, JOHN]}
+    ),
+    "relevant types": statement(
+        context={
+            "contextAgents": [{"objectType": "contextAgent", "agent": JOHN, "relevantTypes": ["https://example.com/t"]}]
+        }
+    ),
     "an interaction": statement(
         object={
             "id": "https://example.com/q",
@@ -104,6 +114,15 @@ REFUSED: dict[str, Any] = {
             "definition": {"interactionType": "choice", "choices": [{"id": "a"}, {"id": "a"}]},
         }
     ),
+    "weeks and days": statement(result={"duration": "P4W1D"}),
+    "weeks and hours": statement(result={"duration": "P4WT1H"}),
+    "no relevant type": statement(
+        context={"contextAgents": [{"objectType": "contextAgent", "agent": JOHN, "relevantTypes": []}]}
+    ),
+    "an identified group as the authority": statement(
+        authority={"objectType": "Group", "mbox": "mailto:us@example.com", "member": [APPLICATION, JOHN]}
+    ),
+    "an authority of two people": statement(authority={"objectType": "Group", "member": [JOHN, JOHN]}),
     "an authority of three": statement(authority={"objectType": "Group", "member": [JOHN, JOHN, JOHN]}),
     "an extension that is not an IRI": statement(context={"extensions": {"x": 1}}),
     "a NUL": statement(result={"response": "a\0b"}),

@@ -14,6 +14,10 @@ from .system import SHIPPED, Broken, Rules
 
 NOT_MODELLED = {
     (AttemptState.NEW, AttemptState.REFUSED): "a call around this one holds the key: both are one client of the model",
+    (
+        AttemptState.REFUSED,
+        AttemptState.UNPROTECTED,
+    ): "the mode observe runs duplicates on purpose",
 }
 """Moves of the table that no history of the model makes, and why."""
 

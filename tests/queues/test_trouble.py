@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onceward import AsyncOnce, Once
-from onceward.cli.explain import sentences
+from onceward.administration.explain import sentences
 from onceward.engine.events import Event
 from onceward.errors import ClaimError
 from onceward.latest import StateEvent

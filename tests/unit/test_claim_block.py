@@ -346,14 +346,16 @@ def test_the_same_key_inside_itself_is_refused_instead_of_waiting_forever(client
             pytest.fail("also further out")
 
 
-def test_a_claim_of_the_other_client_kind_names_the_right_function() -> None:
+def test_writing_through_a_claim_of_the_other_client_kind_names_the_right_function() -> None:
     def work() -> None:
         with pytest.raises(WrongRuntime, match="current_claim"):
             current_async_claim()
 
     async def awaited() -> None:
+        claim = current_claim()
+        assert (claim.key, claim.attempt) == ("k", 1)
         with pytest.raises(WrongRuntime, match="current_async_claim"):
-            current_claim()
+            claim.annotate(page="3")
 
     once = Once(MemoryStore())
     once.run("k", work)

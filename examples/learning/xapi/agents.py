@@ -88,6 +88,12 @@ def mailbox_sha1(email: str) -> str:
     return hashlib.sha1(f"mailto:{email}".encode(), usedforsecurity=False).hexdigest()
 
 
+def written_sha1(address: str) -> str:
+    """Return the SHA-1 of an address as it was written, except for its domain. "" if it is not an address."""
+    local, _, domain = address.strip().removeprefix("mailto:").rpartition("@")
+    return mailbox_sha1(f"{local}@{domain.lower()}") if local and domain else ""
+
+
 @lru_cache(CACHED_MAILBOXES)
 def _mailbox(mbox: str) -> tuple[str, str | None]:
     """Return the normal form, or an empty text if there is none; and the hash of the original if it differs."""

@@ -2,13 +2,14 @@
 
 These do not count: what the server sets (stored, version, authority; the timestamp if none was given), the display of
 verbs, the definitions of activities, the notation of a timestamp, the order of a group's members, and upper and lower
-case where it has no meaning (the domain of an address, UUIDs). Everything else counts as written, a duration as text.
-Only numbers are compared by value: 1 equals 1.0.
+case where it has no meaning (the domain of an address, UUIDs). Everything else counts as written, a duration as text,
+but without fractions below 0.01 seconds. Only numbers are compared by value: 1 equals 1.0.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -21,6 +22,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _PLAIN: Final = (str, bool, int)
+_SECONDS: Final = re.compile(r"(\d+)\.(\d+)S\Z")
 
 
 def digest(statement: Mapping[str, Any]) -> str:
@@ -49,6 +51,8 @@ def _comparable(value: dict[str, Any]) -> dict[str, Any]:
     value["object"] = _object(value["object"])
     if "result" in value:
         value["result"] = _normalise_numbers(value["result"])
+        if "duration" in value["result"]:
+            value["result"]["duration"] = _SECONDS.sub(_hundredths, value["result"]["duration"])
     if "context" in value:
         value["context"] = _context(value["context"])
     if "attachments" in value:
@@ -107,6 +111,12 @@ def _context(value: Mapping[str, Any]) -> dict[str, Any]:
     if "extensions" in result:
         result["extensions"] = _normalise_numbers(result["extensions"])
     return result
+
+
+def _hundredths(seconds: re.Match[str]) -> str:
+    """Return the seconds of a duration without what is below 0.01, and without trailing zeros."""
+    fraction = seconds[2][:2].rstrip("0")
+    return f"{seconds[1]}.{fraction}S" if fraction else f"{seconds[1]}S"
 
 
 def _normalise_numbers(value: Any) -> Any:

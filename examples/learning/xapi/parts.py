@@ -12,7 +12,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 _UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
 _LANGUAGE = r"[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*"
-_DURATION = r"P(?=[\dT])(?:\d+(?:\.\d+)?Y)?(?:\d+(?:\.\d+)?M)?(?:\d+(?:\.\d+)?W)?(?:\d+(?:\.\d+)?D)?"
+_WEEKS = r"P\d+(?:\.\d+)?W"  # ISO 8601 does not combine weeks with other units
+_DURATION = r"P(?=[\dT])(?:\d+(?:\.\d+)?Y)?(?:\d+(?:\.\d+)?M)?(?:\d+(?:\.\d+)?D)?"
 _CLOCK = r"(?:T(?=\d)(?:\d+(?:\.\d+)?H)?(?:\d+(?:\.\d+)?M)?(?:\d+(?:\.\d+)?S)?)?"
 _DAY = r"\d{4}-\d{2}-\d{2}"
 _TIME = r"\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?"
@@ -30,12 +31,13 @@ Sha1 = Annotated[str, _format(r"[0-9a-fA-F]{40}")]
 Sha2 = Annotated[str, _format(r"[0-9a-fA-F]{56}|[0-9a-fA-F]{64}|[0-9a-fA-F]{96}|[0-9a-fA-F]{128}")]
 Language = Annotated[str, _format(_LANGUAGE)]
 Timestamp = Annotated[str, _format(rf"{_DAY}[Tt ]{_TIME}{_ZONE}")]
-Duration = Annotated[str, _format(_DURATION + _CLOCK)]
+Duration = Annotated[str, _format(f"{_WEEKS}|{_DURATION}{_CLOCK}")]
 Version = Annotated[str, _format(r"(?:1\.0|2\.0)(?:\.\d+)?")]
 MediaType = Annotated[str, _format(r"[^\s/;]+/[^\s/;]+(?:\s*;.*)?")]
 Texts = dict[Language, str]
 Extensions = dict[Iri, Any]
 Number = int | float
+RelevantTypes = Annotated[list[Iri], Meta(min_length=1)]
 Anyone = dict[str, Any]
 """An Agent or a Group, depending on its objectType."""
 
@@ -172,7 +174,7 @@ class ContextAgent(Shape, frozen=True):
 
     object_type: Literal["contextAgent"]
     agent: Agent
-    relevant_types: list[Iri] | UnsetType = UNSET
+    relevant_types: RelevantTypes | UnsetType = UNSET
 
 
 class ContextGroup(Shape, frozen=True):
@@ -180,7 +182,7 @@ class ContextGroup(Shape, frozen=True):
 
     object_type: Literal["contextGroup"]
     group: Group
-    relevant_types: list[Iri] | UnsetType = UNSET
+    relevant_types: RelevantTypes | UnsetType = UNSET
 
 
 class Context(Shape, frozen=True):

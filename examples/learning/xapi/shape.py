@@ -66,7 +66,17 @@ def check_agent(agent: Any) -> None:
 
 
 def as_returned(statement: dict[str, Any]) -> dict[str, Any]:
-    """Return a valid statement as the server returns it: a single context activity becomes a list."""
+    """Return a valid statement as the server returns it: a single context activity becomes a list.
+
+    This also applies to the SubStatement that is its object.
+    """
+    target = statement.get("object", {})
+    if target.get("objectType") == "SubStatement":
+        statement = {**statement, "object": _with_lists(target)}
+    return _with_lists(statement)
+
+
+def _with_lists(statement: dict[str, Any]) -> dict[str, Any]:
     given = statement.get("context", {}).get("contextActivities")
     if not given or all(isinstance(one, list) for one in given.values()):
         return statement
@@ -132,10 +142,16 @@ def _check_identifiers(found: Agent | Group, place: str) -> None:
 
 
 def _authority(value: Anyone) -> None:
-    """Check an authority: an agent, or, for OAuth, a group of two."""
+    """Check an authority: an agent, or, for OAuth, an anonymous group of two: an application and its user."""
     _check_actor(value, "$.authority")
-    if value.get("objectType") == "Group" and len(value.get("member", ())) != 2:  # an application and its user
+    if value.get("objectType") != "Group":
+        return
+    if len(value.get("member", ())) != 2:
         raise Invalid("an authority that is a group has two members - at `$.authority`")
+    if any(name in value for name in IDENTIFIERS):
+        raise Invalid("an authority that is a group has no identifier of its own - at `$.authority`")
+    if not any("account" in member for member in value["member"]):
+        raise Invalid("one member of an authority is an application, known by its account - at `$.authority.member`")
 
 
 def _definition(definition: Definition) -> None:

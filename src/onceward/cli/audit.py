@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
-from msgspec.structs import asdict
 
+from onceward.administration.audit_text import action_text, as_json, change_text, line
 from onceward.protocol.audit import AuditEntry, AuditFilter
 from onceward.protocol.duration import microseconds
 from onceward.protocol.ports import Store
@@ -17,6 +15,8 @@ from . import display
 from .find import KeyPattern
 from .open_store import SEARCH_TIMEOUT, TIMEOUT, opened_store
 from .program import POSITIVE_COUNT, SCOPE, common_options, program, scope, store_url, wants_json
+
+__all__ = ["as_json", "audit", "audit_trail", "line", "search"]
 
 MAX_RECORD_ENTRIES = 20  # audit entries that `show` and `explain` print
 MAX_SCANNED = 100_000  # entries to scan for what a store cannot search for: a prefix of a key or an id
@@ -69,35 +69,6 @@ def audit_trail(store: Store, record: Record) -> list[AuditEntry]:
     return run(store.audit(AuditFilter(id=record.id), limit=MAX_RECORD_ENTRIES, timeout=TIMEOUT))
 
 
-def as_json(entry: AuditEntry) -> dict[str, Any]:
-    return {**asdict(entry), "at": display.iso(entry.at), "id": entry.id.hex() or None}
-
-
-def action_text(entry: AuditEntry) -> str:
-    """Return the verb and its details."""
-    return f"{entry.verb} {entry.detail.replace('_', ' ')}".strip()
-
-
-def _change(entry: AuditEntry) -> str:
-    if not entry.id:
-        return f"{entry.count} records"
-    return f"{entry.state_before} → {entry.state_after}"
-
-
 def _row(entry: AuditEntry) -> list[str]:
     moment = display.moment(entry.at).removesuffix(" UTC")
-    return [moment, entry.who, action_text(entry), entry.key, _change(entry), entry.why]
-
-
-def sentence(entry: AuditEntry, now: int) -> str:
-    """Return the sentence for `explain`."""
-    when = f"{display.span(now - entry.at)} ago ({display.moment(entry.at)})"
-    reason = f" Reason: {entry.why.rstrip('.')}." if entry.why else " No reason was given."
-    changed = f"from {entry.state_before} to {entry.state_after}"
-    return f"Changed manually {when}: {entry.who} ran {action_text(entry)}, {changed}.{reason}"
-
-
-def line(entry: AuditEntry) -> str:
-    """Return the line for `show`."""
-    reason = f": {entry.why}" if entry.why else ""
-    return f"{display.moment(entry.at)}  {entry.who}  {action_text(entry)}  {_change(entry)}{reason}"
+    return [moment, entry.who, action_text(entry), entry.key, change_text(entry), entry.why]

@@ -7,44 +7,27 @@ compares token and state in the same step that makes the change and writes the a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from secrets import token_bytes
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
-from msgspec.structs import replace
 
+from onceward.administration import bulk
+from onceward.administration.actions import ALIVE, CHANGED, NEWER, Action, ActionRefused, Encode, encode_plain, plan
 from onceward.client.audit_identity import user_and_host
 from onceward.protocol import transitions
-from onceward.protocol.audit import AuditSignature, signature
-from onceward.protocol.hints import cli_command
-from onceward.protocol.note import SAGA, note_without_input
+from onceward.protocol.audit import signature
+from onceward.protocol.note import SAGA
 from onceward.protocol.ports import Filter, Store
-from onceward.protocol.record import Record, RecordState
-from onceward.protocol.requests import ExpectedRecord, Resolution, Resolve, Verdict
-from onceward.protocol.transitions import Row, row_of
-from onceward.protocol.window import parse_window
-from onceward.results.codec import PLAIN, is_encrypted
-from onceward.results.stored_input import stored_input_bytes
+from onceward.protocol.record import Record
 from onceward.runtime.bridge import run
-from onceward.sagas.admin import (
-    compensation_request,
-    may_be_abandoned,
-    refuse_to_forget,
-    requeue,
-    resolve_request,
-    retry_request,
-)
-from onceward.sagas.decisions import SagaDecision, resolve_open_step
-from onceward.sagas.journal import journal_from
-from onceward.sagas.step_context import associated_data
 
 from . import display
 from .confirm import FORCE, WHY, YES, ask, print_done, record_line
 from .exit_codes import Exit
 from .find import find_one, iter_records
-from .inspect import KEY, state_text
-from .open_store import SEARCH_TIMEOUT, TIMEOUT, opened_store
+from .inspect import KEY
+from .open_store import SEARCH_TIMEOUT, opened_store
 from .program import (
     POSITIVE_COUNT,
     SCOPE,
@@ -62,23 +45,48 @@ from .typed_result import APP, encode_result
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def raise_unless_ok(verdict: Verdict, key: str) -> None:
-    """Raise an error that explains why the record was not changed."""
-    if verdict is Verdict.REFUSED:
-        raise CommandError(f"the owner of {key} is alive; nothing was changed → wait, or use --force", Exit.REFUSED)
-    if verdict is Verdict.SKEW:
-        raise CommandError(f"{key} was written by a newer Onceward; nothing was changed → upgrade", Exit.BROKEN)
-    if verdict is not Verdict.OK:
-        raise CommandError(
-            f"{key} was changed in the meantime; nothing was changed now → inspect it again", Exit.REFUSED
-        )
+def check_reason(action: Action, why: str) -> Action:
+    """Return the action. Raise if its reason is too long for the audit trail."""
+    signature(action.verb, user_and_host(), why)
+    return action
 
 
-def settle(store: Store, record: Record, request: Resolve, signed: AuditSignature) -> None:
-    verdict = run(store.settle([request], timeout=TIMEOUT, signed=signed))[0].verdict
-    raise_unless_ok(verdict, record.key)
-    if record.note.get(SAGA):
-        run(requeue(store, request, record, token_bytes(16), signed.who))
+def check_allowed(action: Action, record: Record, now: int, encode: Encode = encode_plain) -> None:
+    """Raise an error if the record does not allow the action."""
+    try:
+        plan(action, record, now, encode)
+    except ActionRefused as refusal:
+        code = Exit.USAGE if refusal.usage else Exit.REFUSED
+        reason = refusal.reason
+        if reason == ALIVE:
+            line = record_line(record, now)
+            reason = f"its lease has not expired, its owner is alive: {line} → wait, or use --force"
+        raise CommandError(reason, code) from refusal
+
+
+def change(
+    store: Store, action: Action, records: Sequence[Record], why: str, encode: Encode = encode_plain
+) -> list[Record]:
+    """Change the records that were shown. Return those that were changed; raise if there is another one."""
+    preview = bulk.Preview(action, [bulk.target_of(one) for one in records], [])
+    applied = run(bulk.apply(store, preview, who=user_and_host(), why=why, encode=encode))
+    done = {one.id for one in applied.done}
+    changed = [one for one in records if one.id in done]
+    if applied.refused and changed:
+        print_done(DONE[action.verb], changed)
+    for one in applied.refused:
+        key = one.target.key
+        text = REFUSALS[one.reason].format(key=key) if one.reason in REFUSALS else f"{key}: {one.reason}"
+        raise CommandError(text, Exit.BROKEN if one.reason == NEWER else Exit.REFUSED)
+    return changed
+
+
+REFUSALS = {
+    ALIVE: "the owner of {key} is alive; nothing was changed → wait, or use --force",
+    NEWER: "{key} was written by a newer Onceward; nothing was changed → upgrade",
+    CHANGED: "{key} was changed in the meantime; nothing was changed now → inspect it again",
+}
+DONE = {"forget": "forgotten", "release": "released", "retry": "claimable"}
 
 
 @program.command()
@@ -100,29 +108,12 @@ def release(*, key: str, force: bool, why: str, yes: bool) -> None:
       onceward release charge:42
       onceward release charge:42 --force --why "the host is gone"
     """
-    signed = signature("release", user_and_host(), why, "forced" if force else "")
+    action = check_reason(Action(verb="release", force=force), why)
     with opened_store(store_url()) as store:
         record, now = find_one(store, key, scope())
-        row = row_of(record, now)
-        if row is Row.RELEASED_UNVERIFIED:
-            raise CommandError("it was already released: the next delivery runs it", Exit.REFUSED)
-        if row not in (Row.PENDING_LIVE, Row.PENDING_LAPSED):
-            raise CommandError(
-                f"there is nothing to release: it is {state_text(record, now)}, not PENDING", Exit.REFUSED
-            )
-        if row is Row.PENDING_LIVE and not force:
-            raise CommandError(
-                f"its lease has not expired: {record_line(record, now)} → wait, or use --force", Exit.REFUSED
-            )
+        check_allowed(action, record, now)
         ask("Release 1 record and let it run again", [record_line(record, now)], yes=yes)
-        request = Resolve(
-            record.id,
-            record.token,
-            Resolution.NOT_APPLIED,
-            state_seen=RecordState.PENDING,
-            force=row is Row.PENDING_LIVE,
-        )
-        settle(store, record, request, signed)
+        change(store, action, [record], why)
     print_done("released", [record])
 
 
@@ -145,20 +136,13 @@ def retry(*, key: str, why: str, yes: bool) -> None:
     Example:
       onceward retry charge:42 --why "the card was unblocked"
     """
-    signed = signature("retry", user_and_host(), why)
+    action = check_reason(Action(verb="retry"), why)
     with opened_store(store_url()) as store:
         record, now = find_one(store, key, scope())
-        if record.note.get(SAGA):
-            request = retry_request(record, now)
-            ask("Continue 1 saga", [record_line(record, now)], yes=yes)
-            settle(store, record, request, signed)
-            print_done("claimable", [record])
-            return
-        if row_of(record, now) not in (Row.FAILED_RETRYABLE, Row.FAILED_FINAL):
-            raise CommandError(f"there is nothing to retry: it is {state_text(record, now)}, not FAILED", Exit.REFUSED)
-        ask("Let 1 failed record run again", [record_line(record, now)], yes=yes)
-        request = Resolve(record.id, record.token, Resolution.NOT_APPLIED, state_seen=RecordState.FAILED)
-        settle(store, record, request, signed)
+        check_allowed(action, record, now)
+        what = "Continue 1 saga" if record.note.get(SAGA) else "Let 1 failed record run again"
+        ask(what, [record_line(record, now)], yes=yes)
+        change(store, action, [record], why)
     print_done("claimable", [record])
 
 
@@ -210,32 +194,22 @@ def resolve(
       onceward resolve order:7 --not-applied --undo
     """
     finding = _check_finding(finding, result, app, undo=undo)
-    value = _parse_result(result)
-    signed = signature("resolve", user_and_host(), why, f"{finding}, undo" if undo else finding)
+    action = Action(
+        verb="resolve",
+        finding=finding,  # type: ignore[arg-type]  # one of the options above
+        undo=undo,
+        result=_parse_result(result),
+        window=current_settings()["window"].value,
+    )
+    check_reason(action, why)
+    encode: Encode = lambda value, record: encode_result(value, result, record, app)  # noqa: E731 (short)
     with opened_store(store_url()) as store:
         record, now = find_one(store, key, scope())
-        abandons = undo or finding == "abandon"
-        if record.state is not RecordState.PARKED and not (abandons and may_be_abandoned(record, now)):
-            raise CommandError(
-                f"there is nothing to resolve: it is {state_text(record, now)}, not PARKED", Exit.REFUSED
-            )
-        if undo and not record.note.get(SAGA):
-            raise CommandError("it is not a saga: there is nothing to undo → remove --undo", Exit.USAGE)
+        if app is not None and record.note.get(SAGA):
+            raise CommandError("--app does not apply to sagas → resolve it in Python: saga.resolve(…)", Exit.USAGE)
+        check_allowed(action, record, now, encode)
         ask(f"Resolve 1 record as {finding.replace('_', ' ')}", [record_line(record, now)], yes=yes)
-        validity = parse_window(current_settings()["window"].value).validity(now)
-        request = Resolve(record.id, record.token, Resolution(finding), validity=validity)
-        if undo:
-            request = compensation_request(record, now, validity)
-        elif record.note.get(SAGA):
-            if app is not None:
-                raise CommandError("--app does not apply to sagas → resolve it in Python: saga.resolve(…)", Exit.USAGE)
-            request = resolve_request(record, _saga_decision(record, Resolution(finding), value), validity)
-        elif finding == "applied":
-            encoded = encode_result(value, result, record, app)
-            stored = encoded.data is not None
-            note = note_without_input(record.note)
-            request = replace(request, result=encoded.data, digest=encoded.digest, stored=stored, note=note)
-        settle(store, record, request, signed)
+        change(store, action, [record], why, encode)
     _warn_null_result(finding, result)
     print_done(f"resolved as {finding.replace('_', ' ')}", [record])
 
@@ -255,32 +229,6 @@ def _check_finding(finding: str | None, result: str | None, app: str | None, *, 
 def _warn_null_result(finding: str, result: str | None) -> None:
     if finding == "applied" and result is None:
         click.echo("No --result was given: deliveries get null.", err=True)
-
-
-def _saga_decision(record: Record, resolution: Resolution, value: Any) -> SagaDecision:
-    """Return the decision about the step that blocks the saga.
-
-    Raise if its results are encrypted: the program would refuse a plain result.
-    """
-    journal = journal_from(record.note)
-    line = journal.open_step if journal is not None else None
-    if journal is not None and resolution is Resolution.ABANDON:
-        return resolve_open_step(journal, resolution)
-    if journal is None or line is None:
-        raise CommandError(
-            f"no step of this saga needs to be resolved → {cli_command('retry', record.key)}", Exit.REFUSED
-        )
-    if resolution is not Resolution.APPLIED:
-        return resolve_open_step(journal, resolution)
-    results = [one.result for one in journal.entries if one.result is not None]
-    if any(map(is_encrypted, [*results, stored_input_bytes(record.note)])):
-        raise CommandError(
-            "the results of this saga are encrypted → resolve it in Python: saga.resolve(applied(…), …)", Exit.USAGE
-        )
-    encoded = PLAIN.encode(value, associated_data(record.id, journal.cycle, line.name))
-    if encoded.data is None:
-        raise CommandError(f"the result cannot be stored: {encoded.reason}", Exit.USAGE)
-    return resolve_open_step(journal, resolution, encoded.data)
 
 
 def _parse_result(result: str | None) -> Any:
@@ -309,23 +257,15 @@ def forget(*, keys: tuple[str, ...], force: bool, why: str, yes: bool) -> None:
     Example:
       onceward forget charge:42 charge:43 --why "test orders"
     """
-    signed = signature("forget", user_and_host(), why, "forced" if force else "")
+    action = check_reason(Action(verb="forget", force=force), why)
     with opened_store(store_url()) as store:
         found = {record.id: (record, now) for record, now in (find_one(store, key, scope()) for key in keys)}
-        records = [record for record, _ in found.values()]
-        if not force:
-            for record in records:
-                refuse_to_forget(record, record.key)
-        count = f"{len(records)} record{'s' if len(records) > 1 else ''}"
+        for record, now in found.values():
+            check_allowed(action, record, now)
+        count = f"{len(found)} record{'s' if len(found) > 1 else ''}"
         ask(f"Forget {count} and let deliveries run again", [record_line(*one) for one in found.values()], yes=yes)
-        seen = {record.id: ExpectedRecord(record.token, record.state) for record in records}
-        answers = run(store.forget(list(seen), force=force, timeout=TIMEOUT, seen=seen, signed=signed))
-    verdicts = [answer.verdict for answer in answers]
-    done = [record for record, verdict in zip(records, verdicts, strict=True) if verdict is Verdict.OK]
-    if done:
-        print_done("forgotten", done)
-    for record, verdict in zip(records, verdicts, strict=True):
-        raise_unless_ok(verdict, record.key)
+        done = change(store, action, [record for record, _ in found.values()], why)
+    print_done("forgotten", done)
 
 
 @program.command()

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 import click
 
+from onceward.administration.record_view import state_text
 from onceward.protocol.note import SAGA
 from onceward.protocol.record import Record, RecordState
 
 from . import display
 from .exit_codes import Exit
-from .inspect import SHORT_ID, state_text
+from .inspect import SHORT_ID
 from .program import CommandError, wants_json
 
 WHY = click.option("--why", metavar="TEXT", default="", help="Your reason, for the audit trail.")

@@ -8,19 +8,21 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
 
+from onceward.administration.times import iso, moment, span
 from onceward.keys.readable import escape
-from onceward.protocol.duration import format_duration
+
+__all__ = [
+    "as_json", "color_mode", "cut", "iso", "moment", "print_facts", "print_json", "print_table", "safe", "span",
+    "width_of",
+]  # fmt: skip
 
 GAP = 2
 MIN_WIDTH = 8  # minimum width of a long field, even in a narrow terminal
 MAX_LINE_WIDTH = 1000  # columns; long enough to be wrapped, short enough not to flood the terminal
-SECOND, MILLISECOND = 1_000_000, 1000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def as_json(output: str) -> bool:
@@ -104,27 +106,3 @@ def print_facts(pairs: Mapping[str, str]) -> None:
 def color_mode() -> bool | None:
     """Return False if NO_COLOR disables styles; None lets click decide by the terminal."""
     return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
-
-
-def moment(instant: int) -> str:
-    """Return a store timestamp as text, to the second."""
-    try:
-        return f"{_EPOCH + timedelta(microseconds=instant):%Y-%m-%d %H:%M:%S} UTC"
-    except OverflowError:
-        return "after the year 9999"
-
-
-def iso(instant: int | None) -> str | None:
-    """Return a store timestamp in ISO 8601."""
-    if instant is None:
-        return None
-    try:
-        return (_EPOCH + timedelta(microseconds=instant)).isoformat()
-    except OverflowError:
-        return None
-
-
-def span(microseconds: int) -> str:
-    """Return a duration as text: never negative, and in whole seconds from one second on."""
-    step = SECOND if microseconds >= SECOND else MILLISECOND
-    return format_duration(max(microseconds, 0) // step * step)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import click
 
+from onceward.administration.explain import clock_set_back
+from onceward.client.controls import MODE_VARIABLE
 from onceward.engine.lock_record import is_lock
+from onceward.engine.rollout import parse_mode
 from onceward.observe.figures import read_totals
 from onceward.observe.record_figures import record_figures
 from onceward.observe.rules import RULES, todo_text
@@ -23,7 +27,6 @@ from onceward.stores.sqlite.url import parse
 
 from . import display
 from .exit_codes import Exit
-from .explain import clock_set_back
 from .find import iter_records
 from .open_store import SEARCH_TIMEOUT, TIMEOUT, file_facts, is_sqlite, opened_store
 from .program import common_options, program, store_url, wants_json
@@ -75,12 +78,23 @@ def doctor(declared: tuple[str, ...]) -> int:
     checks = _durability(url) if is_sqlite(url) else []
     started = time.monotonic()
     with opened_store(url, allow_unsafe=True) as store:
-        checks = [*_clock(store, started), *checks, *_health_checks(store), *_records(store, spans)]
+        checks = [_mode(), *_clock(store, started), *checks, *_health_checks(store), *_records(store, spans)]
     if wants_json():
         display.print_json([check._asdict() for check in checks])
     else:
         display.print_table(("CHECK", "STATUS", "DETAIL"), checks, elastic=(0, 2), whole=True)
     return Exit.ATTENTION if any(check.status == ATTENTION for check in checks) else Exit.OK
+
+
+def _mode() -> Check:
+    """Return the mode that the environment sets for clients, here as in programs that are started like this one."""
+    mode = parse_mode(os.environ.get(MODE_VARIABLE) or "enforce", f"${MODE_VARIABLE}")
+    details = {
+        "enforce": f"enforce, unless a program sets another one: ${MODE_VARIABLE} does not change it",
+        "observe": f"observe (${MODE_VARIABLE}): nothing is skipped; duplicates run, and are counted as would_skip",
+        "off": f"off (${MODE_VARIABLE}): nothing is claimed or recorded; unset it to protect work again",
+    }
+    return Check("mode", OK if mode == "enforce" else NOTE if mode == "observe" else ATTENTION, details[mode])
 
 
 def _durability(url: str) -> list[Check]:

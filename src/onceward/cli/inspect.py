@@ -6,25 +6,25 @@ from typing import Any
 
 import click
 
+from onceward.administration import json_values as values
+from onceward.administration.audit_text import sentence as audit_sentence
+from onceward.administration.console_url import console_url
+from onceward.administration.explain import sentences
+from onceward.administration.record_view import record_as_json, state_text
+from onceward.administration.sagas import saga_sentences
 from onceward.errors import OncewardError
 from onceward.keys.readable import escape
 from onceward.protocol.duration import microseconds
-from onceward.protocol.note import user_notes
 from onceward.protocol.ports import Filter, SortOrder
 from onceward.protocol.reasons import DEFAULT_REASONS, Reasons
-from onceward.protocol.record import AfterCrash, Record, RecordState
+from onceward.protocol.record import Record, RecordState
 from onceward.protocol.secrets import url_without_secrets
-from onceward.protocol.transitions import Row, row_of
-from onceward.protocol.unstored import unstored_reason
 from onceward.results.untyped import PLAIN_FIELDS
 from onceward.runtime.bridge import run
-from onceward.sagas.journal import journal_from
 
 from . import audit as auditing
 from . import charts, display
-from . import json_values as values
 from .errors import scope_hint
-from .explain import sentences
 from .find import WORK_STATES, cursor_of, find_one, first_records, parse_cursor
 from .open_store import SEARCH_TIMEOUT, opened_store
 from .program import (
@@ -46,11 +46,6 @@ from .settings import operations_from_file, retry_spans
 ORDERS = click.Choice([order.value for order in SortOrder])
 KEY = click.argument("key", metavar="KEY")
 SHORT_ID = 12
-_STATE_TEXTS = {
-    Row.PENDING_LAPSED: "PENDING lapsed",
-    Row.RELEASED_UNVERIFIED: "PENDING released",
-    Row.FAILED_FINAL: "FAILED final",
-}
 
 
 def parse_state(word: str) -> RecordState:
@@ -59,43 +54,6 @@ def parse_state(word: str) -> RecordState:
         return RecordState(word.upper())
     except ValueError:
         raise click.BadParameter(f"{word!r} is not one of {', '.join(RecordState)}.") from None
-
-
-def state_text(record: Record, now: int) -> str:
-    """Return the state, and whether its lease or window has expired."""
-    row = row_of(record, now)
-    if row in (Row.COMPLETED_EXPIRED, Row.FAILED_FINAL_EXPIRED, Row.FAILED_RETRYABLE_EXPIRED):
-        return f"{record.state} expired"
-    return _STATE_TEXTS.get(row, record.state.value)
-
-
-def record_as_json(record: Record, now: int) -> dict[str, Any]:
-    """Return a record as JSON, without its result."""
-    return {
-        "id": record.id.hex(),
-        "scope": record.scope,
-        "key": record.key,
-        "state": record.state.value,
-        "standing": state_text(record, now),
-        "attempt": record.attempt,
-        "token": record.token,
-        "owner": record.owner,
-        "created_at": display.iso(record.created_at),
-        "claimed_at": display.iso(record.claimed_at),
-        "updated_at": display.iso(record.updated_at),
-        "renewed_at": display.iso(record.renewed_at),
-        "lease_until": display.iso(record.lease_until),
-        "valid_until": display.iso(record.valid_until),
-        "retry_at": display.iso(record.retry_at),
-        "after_crash": AfterCrash(record.after_crash).name.lower(),
-        "error_type": record.error_type,
-        "error": record.error,
-        "final": record.final,
-        "stored": record.stored and record.result is not None,
-        "result_bytes": len(record.result or b""),
-        "unstored": unstored_reason(record.note),
-        "note": user_notes(record.note),
-    }
 
 
 def _row(record: Record, now: int) -> list[str]:
@@ -232,6 +190,8 @@ def _fact_text(fact: Any) -> str:
 def explain(key: str) -> None:
     """Explain in plain sentences what happened to a key, by whom, when, and what a delivery does now.
 
+    If ONCEWARD_CONSOLE_URL is set, the last line is the address of the key in the console.
+
     \b
     Examples:
       onceward explain charge:42
@@ -242,26 +202,18 @@ def explain(key: str) -> None:
         trail = auditing.audit_trail(store, record)
     explanation = [
         *sentences(record, now, declared_reasons(record)),
-        *_saga_sentences(record),
-        *(auditing.sentence(entry, now) for entry in trail),
+        *saga_sentences(record),
+        *(audit_sentence(entry, now) for entry in trail),
     ]
+    url = console_url(record.id)
     if wants_json():
-        display.print_json({**record_as_json(record, now), "now": display.iso(now), "explanation": explanation})
+        document = {**record_as_json(record, now), "now": display.iso(now), "explanation": explanation}
+        display.print_json(document if url is None else {**document, "console": url})
         return
     click.secho(display.cut(f"{record.key}  {state_text(record, now)}  in {record.scope}", 300), bold=True,
                 color=display.color_mode())  # fmt: skip
-    for sentence in explanation:
+    for sentence in [*explanation, *([] if url is None else [f"Console: {url}"])]:
         click.echo(display.cut(sentence, 1000))
-
-
-def _saga_sentences(record: Record) -> list[str]:
-    from .sagas import sentence  # imported here: that module imports this one
-
-    try:
-        journal = journal_from(record.note)
-    except OncewardError as error:
-        return [f"It is a saga whose steps cannot be read: {error}."]
-    return [] if journal is None else [sentence(journal)]
 
 
 def operation_of(scope: str) -> str:

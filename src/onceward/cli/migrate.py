@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from urllib.parse import parse_qsl, urlsplit
+
 import click
 
-from onceward.errors import VersionSkew
+from onceward.errors import StoreUnavailable, VersionSkew
 from onceward.protocol.capabilities import Schema
+from onceward.protocol.ports import Store
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
-from onceward.stores.registry import open_store
+from onceward.stores.creation import DIALECTS, SCHEMES, creation_schema
+from onceward.stores.registry import open_store, scheme_of
 
 from . import display
 from .confirm import YES, ask
@@ -19,24 +23,41 @@ from .program import common_options, program, store_url, wants_json
 @program.command()
 @click.option("--dry-run", is_flag=True, help="Only show what would be executed.")
 @click.option("--sql", is_flag=True, help="Only print the SQL statements, to execute them elsewhere.")
+@click.option(
+    "--dialect",
+    type=click.Choice(DIALECTS),
+    help="With --sql: print the SQL for a new database, without connecting to one.",
+)
 @YES
 @common_options
-def migrate(*, dry_run: bool, sql: bool, yes: bool) -> None:
+def migrate(*, dry_run: bool, sql: bool, dialect: str | None, yes: bool) -> None:
     """Create the store's tables, or migrate older ones.
 
     Migrations only add, so that an older Onceward keeps working beside a newer one. A SQLite store is migrated
     automatically when a program opens it; use this command to review the changes first, or to run them separately.
     Tables of a PostgreSQL store are created and changed only by this command, unless its URL contains ?migrate=1.
 
+    With --sql, the statements depend on the version that the database has. If the server cannot be reached, or with
+    --dialect, they are those for a new database; they fail and change nothing if the tables exist.
+
     \b
     Examples:
+      onceward migrate --sql --dialect postgresql > create.sql
       onceward migrate --dry-run
       onceward migrate --sql > add-audit.sql
       onceward migrate --yes
     """
     if dry_run and sql:
         raise click.UsageError("--dry-run and --sql cannot be combined: choose one")
+    if dialect is not None:
+        if not sql:
+            raise click.UsageError("--dialect needs --sql: without a database, there is nothing to migrate")
+        click.echo(sql_script(new_database(dialect, store_url()), dialect), nl=False)
+        return
     store = open_store(store_url())
+    if sql and (offline := without_server(store)) is not None:
+        click.echo(sql_script(offline, store.name), nl=False)
+        return
     migrations = store.migrations
     schema = None if migrations is None else run(migrations.schema(ThreadRuntime(), timeout=TIMEOUT))
     raise_if_newer(schema, store.name)
@@ -55,6 +76,25 @@ def migrate(*, dry_run: bool, sql: bool, yes: bool) -> None:
         click.echo(f"migrated: {version_text(schema)}")
     else:
         print_schema(schema, store.name, err=False)
+
+
+def new_database(dialect: str, url: str) -> Schema:
+    """Return what creates the tables in a new database. If the URL has the same dialect, use its schema."""
+    same = dialect == "postgresql" == SCHEMES.get(scheme_of(url))
+    return creation_schema(dialect, dict(parse_qsl(urlsplit(url).query)).get("schema", "") if same else "")
+
+
+def without_server(store: Store) -> Schema | None:
+    """Return what creates the tables if the store's server cannot be reached. None: it was reached."""
+    dialect = SCHEMES.get(scheme_of(store_url()))
+    if store.migrations is None or dialect is None:
+        return None
+    try:
+        run(store.migrations.schema(ThreadRuntime(), timeout=TIMEOUT))
+    except StoreUnavailable as error:
+        click.echo(f"{error}\nThese are the statements for a new database.", err=True)
+        return new_database(dialect, store_url())
+    return None
 
 
 def raise_if_newer(schema: Schema | None, name: str) -> None:

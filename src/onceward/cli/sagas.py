@@ -6,14 +6,15 @@ from typing import Any
 
 import click
 
-from onceward.errors import OncewardError
+from onceward.administration.record_view import record_as_json, state_text
+from onceward.administration.sagas import journal_or_none
 from onceward.protocol.ports import Filter
 from onceward.protocol.record import Record, RecordState
-from onceward.sagas.journal import Direction, Journal, JournalEntry, StepProgress, journal_from
+from onceward.sagas.journal import Journal, StepProgress
 
 from . import display
 from .find import iter_records
-from .inspect import SHORT_ID, record_as_json, state_text
+from .inspect import SHORT_ID
 from .open_store import opened_store
 from .program import POSITIVE_COUNT, SCOPE, common_options, program, scope, store_url, wants_json
 
@@ -54,7 +55,7 @@ def sagas(*, parked: bool, everything: bool, limit: int) -> None:
     more = False
     with opened_store(store_url()) as store:
         for record, now in iter_records(store, Filter(states=states, scope=scope())):
-            journal = _journal(record)
+            journal = journal_or_none(record)
             if journal is None:
                 continue
             if len(found) == limit:
@@ -73,13 +74,6 @@ def sagas(*, parked: bool, everything: bool, limit: int) -> None:
         click.echo("No sagas.", err=True)
     if more:
         click.echo(f"There are more than these {limit}; use --limit to show more.", err=True)
-
-
-def _journal(record: Record) -> Journal | None:
-    try:
-        return journal_from(record.note)
-    except OncewardError:  # written by a newer version, or damaged: `onceward show` reports it
-        return None
 
 
 def _row(record: Record, now: int, journal: Journal) -> list[str]:
@@ -103,21 +97,3 @@ def as_json(journal: Journal) -> dict[str, Any]:
         "error": journal.error,
         "steps": [{name: getattr(line, name) for name in STEP_FIELDS} for line in journal.entries],
     }
-
-
-def sentence(journal: Journal) -> str:
-    """Return the sentence for `onceward explain`."""
-    where = (
-        "was undone"
-        if journal.undone
-        else "is being undone"
-        if journal.direction is Direction.COMPENSATING
-        else "runs forward"
-    )
-    steps = ", ".join(_step_text(line) for line in journal.entries)
-    return f"It is a saga that {where}: {steps}." if steps else f"It is a saga that {where}."
-
-
-def _step_text(line: JournalEntry) -> str:
-    attempts = line.undo_attempts if line.progress in (StepProgress.UNDOING, StepProgress.UNDONE) else line.attempts
-    return f"{line.name} {line.progress}{f' in {attempts} attempts' if attempts > 1 else ''}"

@@ -310,6 +310,7 @@ def async_twin(engine: DeclaringEngine) -> DeclaringEngine:
     store = engine.store.clone_with_cache() if isinstance(engine.store, CachedStore) else engine.store.clone()
     twin = DeclaringEngine(store, AsyncioRuntime(), engine.heartbeat, engine.bus, engine.owner)
     twin.declared = engine.declared
+    twin.open_transactions, twin.rollout = engine.open_transactions, engine.rollout
     return twin
 
 

@@ -120,13 +120,21 @@ class AsyncAdministration(BaseClient):
         """Return the counters of the last `since`, by scope, of all processes whose clients have `counters=True`."""
         return await stats(self.engine, microseconds(since, "since"))
 
-    async def check(self, *, rules: Mapping[str, Any] | None = None, alert: AsyncAlert | None = None) -> list[Broken]:
+    async def check(
+        self, *, rules: Mapping[str, Any] | None = None, alert: AsyncAlert | None = None, store_only: bool = False
+    ) -> list[Broken]:
         """Return the health rules that are broken now; `rules` overrides thresholds.
 
         `alert` is called for each broken rule, at most once in 24 h. Four rules read records (PENDING,
         PARKED, FAILED, schedules). The others need counters (`counters=True`): without them, an empty list does not
         mean that these rules hold.
+
+        Raise StoreNotSetUp if the store's tables are missing, and StoreUnavailable if it does not answer: call this
+        when your program starts. With `store_only=True`, check nothing else: fast enough for a readiness probe.
         """
+        await records.check_store(self.engine)
+        if store_only:
+            return []
         thresholds = parse_thresholds(rules or {})
         found = await broken_rules(self.engine, thresholds)
         if alert is not None:

@@ -12,8 +12,8 @@ from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 from weakref import WeakKeyDictionary
 
-from onceward.engine.events import Listener
 from onceward.engine.job import NO_NOTE, Job
+from onceward.engine.rollout import Mode
 from onceward.errors import ConfigurationError, OncewardWarning
 from onceward.keys.fingerprint import checked_fingerprint_key, fingerprint, hash_arguments
 from onceward.keys.key import Key, Scope, make_key
@@ -30,6 +30,7 @@ from onceward.runtime.heartbeat import Heartbeat
 from onceward.runtime.owner import THIS_PROCESS
 from onceward.stores.registry import open_store, store_url
 
+from .controls import ClientControls
 from .counting import make_counters
 from .declarations import DeclaredOperations, DeclaringEngine
 from .declared_functions import DeclaredFunctions, warn_if_never_stored
@@ -48,13 +49,15 @@ MAX_CACHED_SCOPES = 1_000
 """Limit of the scope cache. Operation names may come from outside, so the cache must not grow without limit."""
 
 
-CLIENT_OPTIONS = ("app", "tenant", "cipher", "accept_plain", "fingerprint_key", "cache", "counters", "operations")
+CLIENT_OPTIONS = (
+    "app", "tenant", "cipher", "accept_plain", "fingerprint_key", "cache", "counters", "operations", "mode"
+)  # fmt: skip
 DECORATOR_OPTIONS = ("key", "name", "tenant", "version")
 BLOCK_OPTIONS = ("name", "payload", "note", "type")
 """Accepted in addition to the policy settings. Listed so that the error for a mistyped name can suggest them."""
 
 
-class BaseClient:
+class BaseClient(ClientControls):
     """The configuration of a client. `Once` and `AsyncOnce` add the methods."""
 
     def __init__(
@@ -69,6 +72,7 @@ class BaseClient:
         cache: int = 0,
         counters: bool = False,
         operations: OperationsSource | None = None,
+        mode: Mode | None = None,
         **defaults: Unpack[Defaults],
     ) -> None:
         refuse_skip(defaults)
@@ -98,6 +102,7 @@ class BaseClient:
         self.sagas: dict[str, Any] = {}
         self.recoverable: list[Any] = []  # operations and sagas that store their input
         self._connect(opened)
+        self._set_first_mode(mode)
 
     def _connect(self, store: Store) -> None:
         from onceward.observe.log import logging_bus  # not at the top: logging takes 5 % of our import time
@@ -109,7 +114,7 @@ class BaseClient:
         bus = logging_bus()
         self.counters = make_counters(store, bus) if self._counts else None
         self.heartbeat = Heartbeat(store, bus)
-        self.engine = DeclaringEngine(store, self._runtime(), self.heartbeat, bus, THIS_PROCESS)
+        self.engine = self._engine_type(store, self._runtime(), self.heartbeat, bus, THIS_PROCESS)
         self.engine.declared = DeclaredOperations()
         # At most one, for `Once.aio`. All clients that `using` returns share it.
         self._async_engines: list[DeclaringEngine] = []
@@ -138,19 +143,6 @@ class BaseClient:
         other._reset_operation_caches()
         other._scopes = {}
         return other
-
-    def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` for every event of this client. Return a function that unsubscribes it."""
-        return self.engine.bus.subscribe(listener)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How often each event has happened in this client, whether or not it has listeners."""
-        return {name: number for name, number in self.engine.bus.counts.items() if number}
-
-    def stop(self) -> None:
-        """Stop claiming; running work continues. It may be called from a signal handler."""
-        self.engine.stopping = True
 
     @property
     def operations(self) -> Operations:
@@ -330,6 +322,7 @@ class BaseClient:
         return operation, functools.partial(job_or_error, fn.job)  # fn.job knows the receiver of a bound method
 
     _is_async = False
+    _engine_type: type[DeclaringEngine] = DeclaringEngine
 
     def __repr__(self) -> str:
         tenant = "" if self._tenant is None else f", tenant={self._tenant!r}"
@@ -340,7 +333,8 @@ class BaseClient:
             raise TypeError(
                 f"a {type(self).__name__} on a store object cannot be pickled; create it from a URL: {type(self).__name__}('sqlite:///…')"
             )
-        settings: dict[str, Any] = {"app": self._app, "tenant": self._tenant, "cache": self._cache, **self._defaults}
+        settings: dict[str, Any] = {"app": self._app, "tenant": self._tenant, "cache": self._cache, "mode": self._mode}
+        settings |= self._defaults
         if self._counts:
             settings["counters"] = True
         if self._table is not None:

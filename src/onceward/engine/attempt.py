@@ -14,7 +14,7 @@
     LOST         another worker took over
     UNKNOWN      no answer to a claim or a settlement, or one that does not tell
     ABANDONED    interrupted: released if possible, otherwise the lease expires
-    UNPROTECTED  the work runs without a claim, as declared: store down, no key, or test mode
+    UNPROTECTED  the work runs without a claim, as declared: store down, no key, test mode, or the mode of the client
 
 The flow, or `claim.complete` inside the work, moves it. The heartbeat's thread only reports what it sees, in `lost` and
 `overdue`.
@@ -23,10 +23,11 @@ The flow, or `claim.complete` inside the work, moves it. The heartbeat's thread 
 from __future__ import annotations
 
 import math
+from collections.abc import Coroutine
 from contextvars import ContextVar
 from enum import StrEnum
 from itertools import count
-from typing import Any, Final, NoReturn, Protocol, Self
+from typing import Any, Final, NoReturn, Protocol, Self, TypeVar
 from weakref import ref
 
 from onceward.errors import LeaseLost, LeaseOverdue
@@ -39,6 +40,8 @@ from onceward.protocol.runtime import Canceller
 from .engine import Engine
 from .job import Job
 from .lease import Lease
+
+T = TypeVar("T")
 
 
 class AttemptState(StrEnum):
@@ -67,7 +70,7 @@ MOVES: Final[dict[AttemptState, frozenset[AttemptState]]] = {
     NEW: frozenset({CLAIMING, REFUSED, ABANDONED, UNPROTECTED}),  # refused: an enclosing call holds the key
     CLAIMING: frozenset({WAITING, REFUSED, OWNED, UNKNOWN, ABANDONED}),
     WAITING: frozenset({CLAIMING, ABANDONED}),
-    REFUSED: frozenset(),
+    REFUSED: frozenset({UNPROTECTED}),  # only in the mode observe, which never skips
     OWNED: frozenset({VERIFYING, RUNNING, SETTLING, ABANDONED}),
     VERIFYING: frozenset({RUNNING, SETTLING, ABANDONED}),
     RUNNING: frozenset({VERIFYING, SETTLING, LOST, ABANDONED}),
@@ -100,6 +103,22 @@ class CurrentStep(Protocol):
     def derived_key(self, step: str) -> str: ...
 
 
+class Integration(Protocol):
+    """What runs the work of an attempt and completes its claim itself, such as the HTTP middleware."""
+
+    def refuse_completion(self, key: str) -> NoReturn:
+        """Raise because the work tried to complete the claim."""
+        ...
+
+    def run_blocking(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a call of the engine from plain code, which may be in another thread than the event loop."""
+        ...
+
+    async def run_async(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a call of the engine from a coroutine, even if the engine blocks."""
+        ...
+
+
 class Attempt(Lease):
     """One delivery of work in this process. `record` is set once we own the key, or if the attempt is unprotected."""
 
@@ -109,6 +128,7 @@ class Attempt(Lease):
     joined: JoinedStore | None = None  # the caller's transaction in which the result was written
     outer: Attempt | None = None
     step: CurrentStep | None = None  # the saga step that is running
+    integration: Integration | None = None  # completes the claim instead of the work
     canceller: Canceller | None = None  # must be informed when the work ends
     retry_until: float = math.inf  # how long a settlement is repeated at most, on our own clock
     asked_again = False  # a settlement got no answer at first, so that its answer may be about our own first try
@@ -202,7 +222,7 @@ class Attempt(Lease):
         """The work begins. With `on_lost="cancel"`, it is cancelled if the key is lost."""
         if self.state is not UNPROTECTED:
             self.move(RUNNING)
-            if self.job.policy.on_lost == "cancel":
+            if self.job.policy.on_lost == "cancel" and self.engine.rollout.enforces:
                 self.cancel_if_lost()
 
     def cancel_if_lost(self) -> None:

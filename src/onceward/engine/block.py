@@ -26,7 +26,7 @@ async def enter(attempt: Attempt) -> None:
 async def enter_owned(attempt: Attempt) -> None:
     """Begin the block of an attempt that is OWNED or UNPROTECTED: verify first, if the record says so."""
     attempt.__enter__()
-    settled = await verify_first(attempt) if attempt.record.ask_first else None
+    settled = await verify_first(attempt) if attempt.record.ask_first and attempt.engine.rollout.enforces else None
     if settled is not None:
         raise refusal_error(settled)
     attempt.begin()

@@ -30,6 +30,8 @@ STOP_CHECK_INTERVAL = 0.5
 async def settle_returned(attempt: Attempt, value: Any, *, reason: str = "") -> Outcome[Any]:
     """Record the value that the handler returned, or that `verify` found."""
     attempt.result = value
+    if not attempt.engine.rollout.enforces:
+        attempt.hurry()  # in the mode observe, the store must not delay the call
     if attempt.canceller is not None:
         attempt.end(None)
     if attempt.state is SETTLED or attempt.state is UNPROTECTED:  # the handler completed its claim itself, or has none
@@ -77,7 +79,7 @@ async def _settle_joined(attempt: Attempt, joined: JoinedStore, value: Any) -> O
         settle.fail_later(attempt, late, final=False, known=False)
         return _failed_outcome(attempt, late)
     try:
-        done = await _check_committed(attempt)
+        done = await check_committed(attempt)
     except StoreError as error:
         return _report_unknown(attempt, value, repr(error))
     if done is None:
@@ -89,7 +91,7 @@ async def _settle_joined(attempt: Attempt, joined: JoinedStore, value: Any) -> O
     )
 
 
-async def _check_committed(attempt: Attempt) -> bool | None:
+async def check_committed(attempt: Attempt) -> bool | None:
     """Return whether the caller's transaction was committed. None: unknown, because we no longer own the record.
 
     It completes even if the caller is cancelled.
@@ -151,7 +153,7 @@ async def settle_raised(attempt: Attempt, error: BaseException, *, closing: bool
         if attempt.state is RUNNING:  # otherwise the work has seen it itself
             attempt.move(LOST)
         return _unknown_outcome(attempt, None, lost=True)
-    if not isinstance(error, Exception):
+    if not isinstance(error, Exception) or not attempt.engine.rollout.enforces:
         attempt.hurry()  # the caller was cancelled or interrupted: do not keep it for the whole `settle_timeout`
     try:
         outcome = await _record_error(attempt, error)
@@ -171,7 +173,7 @@ async def _record_error(attempt: Attempt, error: BaseException) -> Outcome[Any]:
     joined, policy = attempt.joined, attempt.job.policy
     is_open = joined is not None and joined.is_open()
     if joined is not None and attempt.state is RUNNING and not is_open:
-        await _check_committed(attempt)
+        await check_committed(attempt)
     if attempt.lost and attempt.state is RUNNING:
         attempt.move(LOST)
     if attempt.is_ended or attempt.state is SETTLING:  # settled, or another call settles it now
@@ -180,9 +182,10 @@ async def _record_error(attempt: Attempt, error: BaseException) -> Outcome[Any]:
     if is_open:
         settle.fail_later(attempt, error, final=final, known=known)
         return _failed_outcome(attempt, error)
-    if not known and policy.after_crash is AfterCrash.PARK:
+    known_or_observed = known or not attempt.engine.rollout.enforces
+    if not known_or_observed and policy.after_crash is AfterCrash.PARK:
         return await park(attempt, type(error).__qualname__, message_of(error), error)
-    if not known and policy.after_crash is AfterCrash.VERIFY:
+    if not known_or_observed and policy.after_crash is AfterCrash.VERIFY:
         return await _verify_error(attempt, error, policy)
     answer = await settle.fail(attempt, error, final=final, known=known)
     if answer.verdict is not Verdict.OK:
@@ -218,7 +221,7 @@ def _is_named(error: BaseException, types: tuple[type[BaseException], ...], vagu
 
 async def park(attempt: Attempt, error_type: str, text: str, error: BaseException | None) -> Outcome[Any]:
     """Park the record: an operator must decide whether the effect has happened."""
-    answer = await settle.park(attempt, error_type, text)
+    answer = await settle.park(attempt, error_type, text, error)
     if answer.verdict is not Verdict.OK:
         attempt.engine.emit("lost", attempt.key, attempt.record, reason="parking refused")
         return _unknown_outcome(attempt, None, lost=True) if error is None else _failed_outcome(attempt, error)
@@ -348,6 +351,8 @@ def _report_unknown(attempt: Attempt, value: Any, error: str) -> Outcome[Any]:
 
 
 def _unknown_outcome(attempt: Attempt, value: Any, *, lost: bool) -> Outcome[Any]:
+    if not attempt.engine.rollout.enforces:  # the caller gets what the work returned
+        return executed_outcome(attempt)
     return Unknown(
         key=attempt.key.text,
         value=value,

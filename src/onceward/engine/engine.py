@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NoReturn, Protocol, TypeVar
 
-from onceward.errors import Stopping, StoreError
+from onceward.errors import Stopping, StoreError, StoreNotSetUp
 from onceward.keys.key import Key
 from onceward.keys.small import SMALL_BYTES, is_small
 from onceward.protocol.capabilities import JoinedStore, Lookup
@@ -18,6 +18,8 @@ from onceward.results.codec import Codec, Encoded, unpacked_size
 
 from .events import Bus, Emit, Event
 from .lease import Lease
+from .open_transaction import OpenTransactions
+from .rollout import Rollout
 
 T = TypeVar("T")
 
@@ -62,26 +64,33 @@ class Engine:
     """Shared by all calls of one client. It holds no state of a single call."""
 
     def __init__(self, store: Store, runtime: Runtime, heartbeat: HeartbeatPort, bus: Bus, owner: Owner) -> None:
-        self.store = store
         self.runtime = runtime
-        self.heartbeat = heartbeat
         self.bus = bus
         self.owner = owner
         self.stopping = False
         self.closed = False
         self.claims_in_flight: set[int] = set()
         """Calls that claim or release keys now. `close` waits for them."""
+        self.open_transactions = OpenTransactions()
+        self.rollout = Rollout()
+        # Cached here for speed: every call uses them.
+        self.wants: Callable[[str], bool] = bus.wants
+        self.nonce: Callable[[], bytes] = runtime.nonce
+        self.emit_wanted: Emit = self._emit_event
+        self.connect(store, heartbeat)
+        self.count_by_scope()
+
+    def connect(self, store: Store, heartbeat: HeartbeatPort) -> None:
+        """Use this store, which the next call opens, and the heartbeat that renews leases in it."""
+        runtime = self.runtime
+        self.store = store
+        self.heartbeat = heartbeat
         # A lookup may block: never on an event loop, unless the store is inline.
         self.lookup: Lookup | None = None if runtime.supports_cancellation and not store.inline else store.lookup
         self.max_result_bytes = store.max_result_bytes
         self.batch_splits = store.batch_splits if runtime.supports_cancellation else 1
-        self.opened = False
-        # Cached here for speed: every call uses them.
-        self.wants: Callable[[str], bool] = bus.wants
-        self.nonce: Callable[[], bytes] = runtime.nonce
         self.shield: Finish = _finish_inline if store.inline else runtime.shield
-        self.emit_wanted: Emit = self._emit_event
-        self.count_by_scope()
+        self.opened = False
 
     def count_by_scope(self) -> None:
         """Count events by scope from now on, if the bus has totals. Clients without counters pay nothing for it."""
@@ -104,7 +113,11 @@ class Engine:
     async def ready(self) -> None:
         """Check like `is_ready`, and open the store if it is not open."""
         if not self.is_ready():
-            await self.store.open(self.runtime)
+            try:
+                await self.store.open(self.runtime)
+            except StoreNotSetUp as error:
+                self.report("not_set_up", str(error))
+                raise
             self.opened = True
 
     async def encode(self, codec: Codec, value: Any, id: bytes, cycle: int = 0) -> Encoded:
@@ -158,9 +171,15 @@ class Engine:
 
     def warn_slow_transaction(self, took: float, shortest: float) -> None:
         """Warn that a long write transaction blocked the heartbeat: leases of this process may have expired."""
-        if self.bus.wants("slow_transaction"):
-            reason = f"a joined transaction took {took:.2f} s; the shortest lease held here is {shortest:.2f} s"
-            self.bus.emit(Event(name="slow_transaction", key="", scope=self.store.name, reason=reason))
+        self.report(
+            "slow_transaction",
+            f"a joined transaction took {took:.2f} s; the shortest lease held here is {shortest:.2f} s",
+        )
+
+    def report(self, name: str, reason: str) -> None:
+        """Emit an event about the store or the client, not about a key."""
+        if self.bus.wants(name):
+            self.bus.emit(Event(name=name, key="", scope=self.store.name, reason=reason))
 
 
 async def _finish_inline(work: Awaitable[T], on_cancel: object = None) -> tuple[T, None]:  # noqa: ARG001 (as `Runtime.shield`)

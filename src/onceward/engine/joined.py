@@ -6,7 +6,7 @@ Separate from `current()`: such a job has no lease, and cannot be completed or a
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Any, Protocol
 
 from onceward.protocol.capabilities import JoinedStore
 
@@ -31,6 +31,7 @@ class Block(Protocol):
     engine: Engine
     store: JoinedStore
     closed: bool
+    found: Any
 
     @property
     def outer(self) -> Block | None: ...

@@ -18,7 +18,7 @@ from .job import NO_KEY, Job
 def lookup_outcome(engine: Engine, job: Job) -> Replayed[Any] | None:
     """Return the outcome of a completed key. None: the key must be claimed, or a lookup would block the event loop."""
     key, look = job.key, engine.lookup
-    if look is None or switch.off or key is NO_KEY or not engine.is_ready():
+    if look is None or switch.off or key is NO_KEY or not engine.rollout.enforces or not engine.is_ready():
         return None
     try:
         done = look(key.id, job.fingerprint)

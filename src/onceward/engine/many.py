@@ -11,14 +11,13 @@ from onceward.protocol.policy import Policy
 from onceward.protocol.record import AfterCrash
 from onceward.protocol.transitions import differs
 
-from . import switch
 from .abandon import abandon
 from .acquire import KEY_ERRORS, Refusal, wait_for_key
 from .attempt import WAITING, Attempt
 from .engine import YIELD_EVERY, Engine
 from .error_text import message_of
-from .job import NO_KEY, Job
-from .runner import claim, execute, perform
+from .job import Job
+from .runner import claim, execute, is_protected, perform
 
 BATCH = 256
 
@@ -27,7 +26,7 @@ Outcomes = dict[bytes, Outcome[Any]]
 
 async def execute_all(engine: Engine, items: Sequence[Job | Exception]) -> list[Outcome[Any]]:
     """Return one outcome per item. A repeated key runs once. A handler that fails does not stop the others."""
-    firsts = distinct_jobs(items)
+    firsts = distinct_jobs(engine, items)
     outcomes: Outcomes = {}
     distinct = list(firsts.values())
     size = batch_size(distinct[0].policy) if distinct else 1
@@ -42,13 +41,19 @@ async def execute_all(engine: Engine, items: Sequence[Job | Exception]) -> list[
     return results
 
 
-def distinct_jobs(items: Sequence[Job | Exception]) -> dict[bytes, Job]:
-    """Return the first job of each key. Jobs that run without a claim are left out."""
+def distinct_jobs(engine: Engine, items: Sequence[Job | Exception]) -> dict[bytes, Job]:
+    """Return the first job of each key. Jobs that `execute` handles on its own are left out."""
     firsts: dict[bytes, Job] = {}
     for job in items:
-        if isinstance(job, Job) and job.key is not NO_KEY and not switch.off:
+        if isinstance(job, Job) and _is_claimed_in_batch(engine, job):
             firsts.setdefault(job.key.id, job)
     return firsts
+
+
+def _is_claimed_in_batch(engine: Engine, job: Job) -> bool:
+    """Return False if `execute` handles this job on its own: it needs no claim, runs anyway, or joins a transaction."""
+    enforced = is_protected(engine, job) and engine.rollout.enforces
+    return enforced and engine.open_transactions.to_join(engine, job) is None
 
 
 def batch_size(policy: Policy) -> int:

@@ -19,6 +19,7 @@ from onceward.results.codec import Codec
 
 from .engine import Engine
 from .entry import Entry
+from .job import NO_KEY
 from .refusal import lease_left
 
 TIMEOUT = 5.0
@@ -55,6 +56,13 @@ async def _has_record(engine: Engine, id: bytes, *, free: bool = False) -> bool:
     except StoreBroken:
         return True
     return record is not None and (free or record.state is not RecordState.FREE)
+
+
+async def check_store(engine: Engine) -> None:
+    """Raise if the store cannot be opened, lacks its tables, or does not answer a read. In the mode off, do nothing."""
+    if engine.rollout.mode != "off":
+        await engine.ready()
+        await engine.store.read([NO_KEY.id], timeout=TIMEOUT)
 
 
 async def read(engine: Engine, key: Key, codec: Codec, *, by_text: bool = False) -> Entry | None:

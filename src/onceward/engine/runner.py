@@ -3,7 +3,8 @@
     look up the key ── completed ──→ Replayed
         │ not completed
     claim the key ── refused ──→ Replayed, Running, Mismatch, Failed, Parked
-        │ owned                                    (or unprotected, as declared: store down, no key, test mode)
+        │ owned                                    (or unprotected, as declared: store down, no key, test mode,
+        │                                           mode off; in the mode observe, also instead of refused)
     verify first? ── the effect has happened ──→ Replayed        (only after a crash, with `verify`;
         │                                                         inconclusive: Parked, no attempts left: Failed)
         │ no
@@ -33,16 +34,26 @@ from onceward.protocol.outcome import Outcome
 from . import switch
 from .abandon import abandon
 from .acquire import Refusal, acquire, emit_no_answer, reentry_error, wait_for_key
-from .attempt import NEW, REFUSED, WAITING, Attempt
+from .attempt import NEW, REFUSED, UNPROTECTED, WAITING, Attempt
 from .conclude import is_closing, settle_raised, settle_returned, verify_first
 from .engine import Engine
 from .error_text import message_of
 from .job import NO_KEY, Job
 from .lookup import lookup_outcome
+from .rollout import run_observed
+
+MODE_OFF = "mode off"
 
 
 async def execute(engine: Engine, job: Job) -> Outcome[Any]:
     """Run the job once, or return the outcome that explains why it did not run."""
+    transactions = engine.open_transactions
+    if transactions.finders and is_protected(engine, job):
+        connection = transactions.to_join(engine, job)
+        if connection is not None:
+            from .within import execute_in  # imported here: few programs need it
+
+            return await execute_in(engine, connection, job)
     replayed = lookup_outcome(engine, job)
     if replayed is not None:
         return replayed
@@ -76,37 +87,57 @@ async def claim(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool =
     """
     if switch.off or attempts[0].key is NO_KEY:
         return run_unprotected(attempts, "disabled" if switch.off else "no key")
+    if engine.rollout.mode == "off":
+        return run_unprotected(attempts, MODE_OFF)
+    observes = not engine.rollout.enforces
+    if engine.open_transactions.finders:
+        for one in attempts:
+            engine.open_transactions.check_claim(engine, one.job)
     engine.claims_in_flight.add(id(attempts))  # before the check whether this client stops
     try:
         if not engine.is_ready():
             await engine.ready()
-        return await acquire(engine, attempts, may_wait=may_wait)
+        refusals = await acquire(engine, attempts, may_wait=may_wait and not observes)
+        return run_observed(attempts, refusals) if observes else refusals
     except StoreError as error:
-        error.with_key(attempts[0].key.text)
-        for one in attempts:
-            if one.state is NEW:  # the store could not be opened
-                emit_no_answer(engine, one.key, error)
-        if isinstance(error, NOT_DOWN) or any(one.job.policy.on_store_down != "run" for one in attempts):
-            raise
-        run_unprotected([one for one in attempts if one.state is not REFUSED], f"store down: {message_of(error)}")
-        return [reentry_error(engine, one.job) if one.state is REFUSED else None for one in attempts]
+        return without_store(engine, attempts, error)
     finally:
         engine.claims_in_flight.discard(id(attempts))
 
 
+def without_store(engine: Engine, attempts: Sequence[Attempt], error: StoreError) -> list[Refusal]:
+    """Let the work run without a claim if that is declared, or in the mode observe. Otherwise raise the error."""
+    error.with_key(attempts[0].key.text)
+    for one in attempts:
+        if one.state is NEW:  # the store could not be opened
+            emit_no_answer(engine, one.key, error)
+    reason = f"store down: {message_of(error)}"
+    if not engine.rollout.enforces:
+        return run_unprotected(attempts, reason)
+    if isinstance(error, NOT_DOWN) or any(one.job.policy.on_store_down != "run" for one in attempts):
+        raise error
+    run_unprotected([one for one in attempts if one.state is not REFUSED], reason)
+    return [reentry_error(engine, one.job) if one.state is REFUSED else None for one in attempts]
+
+
+def is_protected(engine: Engine, job: Job) -> bool:
+    """Return whether this job needs a claim: it has a key, and Onceward is neither disabled nor switched off."""
+    return not switch.off and job.key is not NO_KEY and engine.rollout.mode != "off"
+
+
 def run_unprotected(attempts: Sequence[Attempt], reason: str) -> list[Refusal]:
-    """Let the work run without a claim. Emit an ERROR event for each, except in test mode: an operator must check."""
+    """Let the work run without a claim. Emit an ERROR event for each, unless it was switched off deliberately."""
     for one in attempts:
         one.unprotect(reason)
         if reason != "disabled":
-            one.engine.emit("unprotected", one.key, reason=reason)
+            one.engine.emit("switched_off" if reason == MODE_OFF else "unprotected", one.key, reason=reason)
     return [None for _ in attempts]
 
 
 async def perform(attempt: Attempt) -> Outcome[Any]:
     """Run the handler of an attempt that is OWNED or UNPROTECTED, and settle it, whatever happens."""
     with attempt:
-        if attempt.record.ask_first:
+        if attempt.record.ask_first and attempt.engine.rollout.enforces:
             settled = await verify_first(attempt)
             if settled is not None:
                 return settled
@@ -115,6 +146,8 @@ async def perform(attempt: Attempt) -> Outcome[Any]:
             value = call_handler(attempt.job)
             if attempt.job.is_async and hasattr(value, "__await__"):
                 value = await value
+            if attempt.engine.open_transactions.finders and attempt.state is not UNPROTECTED:
+                attempt.engine.open_transactions.check_returned(attempt)
         except BaseException as error:  # noqa: BLE001 (settled, then returned as a value or raised again)
             return await settle_raised(attempt, error, closing=is_closing(error))
         return await settle_returned(attempt, value)

@@ -21,13 +21,16 @@ from onceward.errors import (
     VersionSkew,
 )
 from onceward.keys.small import is_small
+from onceward.protocol.capabilities import JoinedStore, Transactions
+from onceward.protocol.note import FRAME
 from onceward.protocol.record import AfterCrash, RecordState
 from onceward.protocol.requests import Answer, AnySettlement, Complete, Fail, Park, Release, Verdict
+from onceward.protocol.runtime import Runtime
 from onceward.protocol.unstored import unstored_note
 from onceward.results.codec import Encoded
 
 from .attempt import ABANDONED, LOST, SETTLED, SETTLING, UNKNOWN, UNPROTECTED, VERIFYING, Attempt
-from .error_text import format_error, message_of
+from .error_text import format_error, message_of, raised_in
 from .retry import SettleLimit, ask_again
 
 OK, COMPLETED = Verdict.OK, RecordState.COMPLETED
@@ -178,7 +181,14 @@ def failure(attempt: Attempt, error: BaseException, *, final: bool, known: bool,
         _retry_delay(attempt),
         policy.max_attempts,
         policy.window.validity(record.claimed_at),
+        frame_note(error),
     )
+
+
+def frame_note(error: BaseException | None) -> dict[str, str]:
+    """Return the note that says which function raised, so that operators can group failures."""
+    frame = raised_in(error)
+    return {FRAME: frame} if frame else {}
 
 
 def _retry_delay(attempt: Attempt) -> int:
@@ -196,11 +206,10 @@ def _retry_delay(attempt: Attempt) -> int:
         return 0
 
 
-async def park(attempt: Attempt, error_type: str, error: str) -> Answer:
+async def park(attempt: Attempt, error_type: str, error: str, raised: BaseException | None = None) -> Answer:
     record = attempt.record
-    return await settle(
-        attempt, Park(attempt.key.id, record.token, record.nonce, error_type, error), RecordState.PARKED
-    )
+    parking = Park(attempt.key.id, record.token, record.nonce, error_type, error, frame_note(raised))
+    return await settle(attempt, parking, RecordState.PARKED)
 
 
 async def release(attempt: Attempt) -> Answer:
@@ -234,7 +243,7 @@ async def annotate(attempt: Attempt, note: dict[str, str]) -> None:
 
 async def complete(attempt: Attempt, value: Any) -> None:
     """Record the result. Repeating it with an equal value succeeds."""
-    _refuse_in_step(attempt)
+    refuse_by_hand(attempt)
     if attempt.state is VERIFYING:
         raise ConfigurationError(
             "verify's find cannot complete the claim", key=attempt.key.text, hint="return applied(value) instead"
@@ -251,31 +260,50 @@ async def complete(attempt: Attempt, value: Any) -> None:
 
 async def complete_in(attempt: Attempt, connection: Any, value: Any) -> None:
     """Write the result in the caller's transaction. Raise if another worker took over: the caller rolls back."""
-    _refuse_in_step(attempt)
+    refuse_by_hand(attempt)
     if attempt.state is UNPROTECTED:
         attempt.settled_as = COMPLETED
         return
-    engine = attempt.engine
-    if engine.store.transactions is None:
+    joined = join(attempt, connection, attempt.engine.runtime)
+    await write_completion(attempt, joined, await encoded_completion(attempt, value))
+
+
+def join(attempt: Attempt, connection: Any, runtime: Runtime) -> JoinedStore:
+    """Join the caller's transaction, on the runtime that the caller's connection belongs to."""
+    transactions = check_joinable(attempt)
+    attempt.check()
+    return transactions.join(connection, runtime)
+
+
+def check_joinable(attempt: Attempt) -> Transactions:
+    """Return what joins transactions of the store's database. Raise if this claim cannot be completed in one."""
+    store = attempt.engine.store
+    if store.transactions is None:
         raise ConfigurationError(
-            f"{engine.store.name} cannot join your transaction",
+            f"{store.name} cannot join your transaction",
             key=attempt.key.text,
             hint="use sqlite:///…, postgresql://… or firestore://… for both",
         )
     if attempt.record.after_crash is not AfterCrash.RERUN:
         raise ConfigurationError(
-            "complete_in commits effect and record together, so a crash leaves none: after_crash must be 'rerun'",
+            "effect and record commit together here, so a crash leaves none: after_crash must be 'rerun'",
             key=attempt.key.text,
         )
-    attempt.check()
-    joined = engine.store.transactions.join(connection, engine.runtime)
-    done = await encoded_completion(attempt, value)
-    raise_unless_ok(attempt, (await joined.settle([done], timeout=attempt.job.policy.call_timeout))[0])
+    return store.transactions
+
+
+async def write_completion(attempt: Attempt, joined: JoinedStore, done: Complete) -> Answer:
+    """Write the completion in the transaction that was joined. It counts once the caller has committed."""
+    answer = raise_unless_ok(attempt, (await joined.settle([done], timeout=attempt.job.policy.call_timeout))[0])
     attempt.joined = joined
-    await engine.renew_due(joined, but=attempt)
+    await attempt.engine.renew_due(joined, but=attempt)
+    return answer
 
 
-def _refuse_in_step(attempt: Attempt) -> None:
+def refuse_by_hand(attempt: Attempt) -> None:
+    """Raise if the work must not complete this claim itself."""
+    if attempt.integration is not None:
+        attempt.integration.refuse_completion(attempt.key.text)
     if attempt.step is not None:
         raise ConfigurationError(
             "a step cannot complete its saga: other steps may remain",

@@ -95,7 +95,7 @@ class OutcomeStream:
         self._start += len(self._chunk)
         self._chunk, self._attempts = await self._read(), []
         jobs = [job for _, job in self._chunk]
-        firsts = distinct_jobs(jobs)
+        firsts = distinct_jobs(self._engine, jobs)
         self._attempts = [Attempt(self._engine, job) for job in firsts.values()]
         refusals = await claim(self._engine, self._attempts) if self._attempts else []
         claimed = {id(one.job): (one, refusal) for one, refusal in zip(self._attempts, refusals, strict=True)}

@@ -17,15 +17,16 @@ from onceward.protocol.outcome import Executed, Failed, Outcome
 from onceward.protocol.policy import SECOND
 from onceward.protocol.requests import Answer, ClaimRequest, Park, Verdict
 
-from . import settle, switch
+from . import settle
 from .acquire import FIRST_PAUSE, LONGEST_PAUSE, emit_no_answer, refuse_reentry
-from .attempt import NO_RESULT, OWNED, SETTLED, SETTLING, UNKNOWN, Attempt
+from .attempt import NO_RESULT, OWNED, REFUSED, SETTLED, SETTLING, UNKNOWN, Attempt
 from .engine import Engine
 from .error_text import message_of
 from .job import Job
 from .joined import current_block, current_job, enclosing_block
 from .refusal import refusal_outcome
-from .runner import call_handler, execute
+from .rollout import count_would_skip
+from .runner import call_handler, execute, is_protected
 
 LOST_HINT = "repeat your transaction on a new connection"
 ENDED_HINT = "do not commit or roll back inside the handler: the transaction belongs to its caller"
@@ -36,6 +37,7 @@ class Transaction:
     """The caller's transaction during the block. Jobs may nest but not overlap: a savepoint undoes all after it."""
 
     closed = False
+    found: Any = None  # the caller's connection, if a finder returned it and the caller did not name it
 
     def __init__(self, engine: Engine, store: JoinedStore, since: float) -> None:
         self.engine = engine
@@ -81,9 +83,21 @@ async def finish_transaction(engine: Engine, transaction: Transaction) -> None:
         engine.warn_slow_transaction(took, shortest)
 
 
+async def execute_in(engine: Engine, connection: Any, job: Job) -> Outcome[Any]:
+    """Do one job in the transaction that is open on this connection."""
+    transaction = await join(engine, connection)
+    transaction.found = connection
+    try:
+        outcome = await execute_within(engine, transaction, job)
+    finally:
+        transaction.leave()
+    await finish_transaction(engine, transaction)
+    return outcome
+
+
 async def execute_within(engine: Engine, transaction: Transaction, job: Job) -> Outcome[Any]:
     """Do the job in this transaction, or return the outcome that says why not. A duplicate changes nothing."""
-    if switch.off:
+    if not is_protected(engine, job):
         return await execute(engine, job)
     refuse_reentry(engine, job)
     one = JoinedJob(engine, transaction.store, job)
@@ -170,7 +184,7 @@ class JoinedJob:
         answer = await self._claim(replace(attempt.claim_request(), lease=None))
         record = answer.record
         if answer.verdict is not Verdict.ACQUIRED or record is None:
-            return await refusal_outcome(engine, job, answer)
+            return await self._refused(attempt, answer)
         self.attempt = attempt
         attempt.record = record
         attempt.move(OWNED)
@@ -189,6 +203,18 @@ class JoinedJob:
         self.value = value = await value if job.is_async and hasattr(value, "__await__") else value
         return await self._complete(attempt, value)
 
+    async def _refused(self, attempt: Attempt, answer: Answer) -> Outcome[Any]:
+        """Return why the claim was refused. In the mode observe, run the handler anyway."""
+        outcome = await refusal_outcome(self.engine, self.job, answer)
+        if self.engine.rollout.enforces:
+            return outcome
+        attempt.move(REFUSED)
+        attempt.unprotect("observe")
+        count_would_skip(attempt, outcome)
+        value = call_handler(self.job)
+        value = await value if self.job.is_async and hasattr(value, "__await__") else value
+        return Executed(key=self.job.key.text, value=value, reason=self.job.policy.reasons.executed)
+
     async def _claim(self, request: ClaimRequest) -> Answer:
         """Claim the key, and wait while another worker is processing it, unless this transaction blocks that worker."""
         runtime, policy = self.engine.runtime, self.job.policy
@@ -196,7 +222,7 @@ class JoinedJob:
         pause = FIRST_PAUSE
         while True:
             answer = (await self.joined.claim([request], timeout=policy.call_timeout))[0]
-            waits = answer.verdict is Verdict.RUNNING and policy.on_running == "wait" and not self.joined.exclusive
+            waits = answer.verdict is Verdict.RUNNING and self._may_wait()
             left = deadline - runtime.monotonic()
             if not waits or left <= 0:
                 if waits and policy.wait:
@@ -204,6 +230,10 @@ class JoinedJob:
                 return answer
             await runtime.sleep(min(left, pause * (0.5 + runtime.jitter() / 2)))
             pause = min(pause * 1.6, LONGEST_PAUSE)
+
+    def _may_wait(self) -> bool:
+        waits = self.job.policy.on_running == "wait" and not self.joined.exclusive
+        return waits and self.engine.rollout.enforces
 
     async def _complete(self, attempt: Attempt, value: Any) -> Outcome[Any]:
         lost = LeaseLost("the claim disappeared from its own transaction", key=self.job.key.text, hint=ENDED_HINT)

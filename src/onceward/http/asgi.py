@@ -9,9 +9,10 @@ continues if the client disconnects.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Callable
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 from onceward.client.aio import AsyncOnce
 from onceward.client.sync import Once
@@ -28,6 +29,9 @@ from onceward.protocol.runtime import Runtime
 from .body import MAX_INLINE_HASH, MAX_LENGTH_DIGITS, Body, BodyTooLarge
 from .config import IdempotencyConfig, IdempotencyOptions
 from .http_settlement import SettlementFailed
+from .middleware_order import explain_middleware_order
+from .multipart import split_boundary
+from .request_context import RequestContext, request_without_key
 from .request_run import RequestRun
 from .response_buffer import App, Message, Receive, Scope, Send
 from .routes import Routes
@@ -35,6 +39,13 @@ from .semantics import BODY_TOO_LARGE, KEY_HEADER, NO_LONGER_ALLOWED, Idempotent
 
 # Server extensions that bypass `send`. An application that does not find them uses plain messages.
 _BYPASS_EXTENSIONS = frozenset(("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers"))
+
+
+class Authenticated(NamedTuple):
+    """The principal of a request, and the rest of its body."""
+
+    principal: str
+    receive: Receive
 
 
 class IdempotencyMiddleware:
@@ -67,8 +78,11 @@ class IdempotencyMiddleware:
                     if prepared is not None:
                         await self._run_once(scope, *prepared)
                     return
-                if await self._authenticate(scope, send) is None:
-                    return
+                authenticated = await self._authenticate(scope, receive, send)
+                if authenticated is not None:
+                    with request_without_key(scope):
+                        await self.app(scope, authenticated.receive, send)
+                return
         await self.app(scope, receive, send)
 
     async def _prepare(
@@ -76,17 +90,19 @@ class IdempotencyMiddleware:
     ) -> tuple[RequestRun, Job] | None:
         """Read the principal, key and body. Return None if the request was refused or the client disconnected."""
         config = self.config
-        principal = await self._authenticate(scope, send)
-        if principal is None:
+        authenticated = await self._authenticate(scope, receive, send)
+        if authenticated is None:
             return None
+        principal, receive = authenticated
         try:
             key = config.parse_key(keys)
         except InvalidKey as error:
             await send_response(send, config.error_response(error))
             return None
         host, content_type, length = _request_headers(scope["headers"])
+        content_type, boundary = split_boundary(content_type)
         try:
-            body, digest = await read_body(receive, length, config.max_body, config.engine.runtime)
+            body, digest = await read_body(receive, length, config.max_body, config.engine.runtime, boundary)
         except BodyTooLarge:
             await send_response(send, config.problem_response(BODY_TOO_LARGE))
             return None
@@ -105,18 +121,28 @@ class IdempotencyMiddleware:
             return None
         return request_run, job
 
-    async def _authenticate(self, scope: Scope, send: Send) -> str | None:
+    async def _authenticate(self, scope: Scope, receive: Receive, send: Send) -> Authenticated | None:
         """Return the principal. Without one, send the refusal and return None."""
-        found = self.config.principal(scope)
-        principal = self.config.check_principal(await found if hasattr(found, "__await__") else found)
+        try:
+            found = self.config.principal(scope)
+            if hasattr(found, "__await__"):
+                found = await found
+        except (AssertionError, KeyError) as error:
+            raise explain_middleware_order(error, scope) from error
+        return await self._admit(found, receive, send)
+
+    async def _admit(self, found: Any, receive: Receive, send: Send) -> Authenticated | None:
+        principal = self.config.check_principal(found)
         if principal is None:
             await send_response(send, self.config.no_principal_response())
-        return principal
+            return None
+        return Authenticated(principal, receive)
 
     async def _run_once(self, scope: Scope, request_run: RequestRun, job: Job) -> None:
         """Run the application once, or send the response that explains why it was not run."""
         config = self.config
         attempt = Attempt(config.engine, job)
+        attempt.integration = RequestContext(config, scope, asyncio.get_running_loop())
         try:
             outcome = await _claim(attempt)
             if outcome is None:
@@ -158,17 +184,20 @@ async def _claim(attempt: Attempt) -> Outcome[Any] | None:
 
 
 async def read_body(
-    receive: Receive, length: int | None, limit: int, runtime: Runtime
+    receive: Receive, length: int | None, limit: int, runtime: Runtime, boundary: bytes = b""
 ) -> tuple[Message | Body | None, bytes]:
-    """Return the body and its SHA-256; None if the client disconnected. A small body stays the message it came in."""
+    """Return the body and its hash; None if the client disconnected. A small body stays the message it came in.
+
+    `boundary` is that of a multipart body, which is hashed by its parts.
+    """
     if length is not None and length > limit:
         raise BodyTooLarge
     message = await receive()
-    if message["type"] == "http.request" and not message.get("more_body"):
+    if message["type"] == "http.request" and not message.get("more_body") and not boundary:
         data = message.get("body", b"")
         if len(data) <= min(MAX_INLINE_HASH, limit):
             return message, hashlib.sha256(data).digest()
-    body = Body(limit)
+    body = Body(limit, boundary)
     try:
         while message["type"] == "http.request":
             body.add(message.get("body", b""))
@@ -191,6 +220,7 @@ def path_below(root: str, path: str) -> str:
 
 
 async def send_response(send: Send, response: RawResponse) -> None:
+    """Send a whole `response` (status, headers, body) with the `send` function of ASGI."""
     status, headers, body = response
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -10,6 +10,8 @@ import io
 import tempfile
 from typing import IO, Final
 
+from .multipart import MultipartHash
+
 MAX_IN_MEMORY: Final = 1 << 20
 """Largest body that stays in memory, in bytes. A larger one is written to a temporary file."""
 
@@ -28,17 +30,17 @@ class BodyTooLarge(Exception):
 
 
 class Body:
-    """Add chunks, then get the digest and read the same bytes back."""
+    """Add chunks, then get the digest and read the same bytes back. A multipart body has a `boundary`."""
 
     __slots__ = ("_closed", "_file", "_hash", "_hashed", "_limit", "_unhashed", "_unhashed_size", "size")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, boundary: bytes = b"") -> None:
         self._limit = limit
         self.size = 0
         self._unhashed: list[bytes] = []
         self._unhashed_size = 0
         self._hashed: list[bytes] = []  # in memory
-        self._hash = hashlib.sha256()
+        self._hash = MultipartHash(boundary) if boundary else hashlib.sha256()
         self._file: IO[bytes] | None = None
         self._closed = False
 
@@ -77,7 +79,7 @@ class Body:
                 self._file.close()
 
     def end(self) -> bytes:
-        """Finish the body, and return its SHA-256. It can be read from now on."""
+        """Finish the body, and return its hash. It can be read from now on."""
         self.flush()
         if self._file is None:
             self._hashed.reverse()  # so that `read` can pop

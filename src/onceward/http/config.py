@@ -18,17 +18,19 @@ from onceward.protocol.suggest import did_you_mean
 from onceward.protocol.window import Window
 
 from .delivery_work import as_tuple
-from .http_settlement import RequestRefused
 from .quota import Quota, QuotaCounter
+from .refusals import RequestRefused
 from .routes import Routes
 from .semantics import (
     NO_PRINCIPAL,
+    NOT_STORED,
     OVER_QUOTA,
     REPLAYED_HEADER,
     IdempotentRequest,
     Problem,
     RawResponse,
     decode_response,
+    encode_response,
     error_response,
     fingerprint_request,
     outcome_response,
@@ -36,6 +38,7 @@ from .semantics import (
     problem_response,
     window_header,
 )
+from .statuses import REDIRECTS, RETRY_STATUSES
 
 MAX_BODY: Final = 10_000_000
 MAX_RESPONSE: Final = 1_000_000
@@ -53,15 +56,15 @@ SETTLE_TIMEOUT: Final = 20 * SECOND
 MAX_CACHED_SCOPES: Final = 10_000
 """Limit of the cache of scopes: clients choose the principals, so it must not grow without bound."""
 
+CLIENT_ERROR: Final = 400
+END_OF_STATUSES: Final = 600
+
 SAFE_METHODS: Final = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"))
 
 
-class IdempotencyOptions(TypedDict, total=False):
-    """Settings in addition to the client and `principal`. Those from `window` on are the same as for `@once`."""
+class RouteOptions(TypedDict, total=False):
+    """Settings that may differ between routes. Those from `window` on are the same as for `@once`."""
 
-    required: Iterable[str]
-    optional: Iterable[str]
-    methods: Iterable[str]
     name: str
     bare_keys: bool
     wait: Duration
@@ -73,6 +76,8 @@ class IdempotencyOptions(TypedDict, total=False):
     challenge: str | None
     reauthorize: Callable[[Any], Any]
     quota: Quota | None
+    retry_statuses: Iterable[int]
+    not_stored_headers: Iterable[str]
     window: Window | Duration
     lease: Duration
     after_crash: Literal["rerun", "park"]
@@ -84,6 +89,14 @@ class IdempotencyOptions(TypedDict, total=False):
     settle_timeout: Duration | None
     compress_from: int | None
     not_applied: ErrorTypes
+
+
+class IdempotencyOptions(RouteOptions, total=False):
+    """Settings in addition to the client and `principal`: which routes use keys, and how."""
+
+    required: Iterable[str]
+    optional: Iterable[str]
+    methods: Iterable[str]
 
 
 class IdempotencyConfig:
@@ -108,6 +121,8 @@ class IdempotencyConfig:
         challenge: str | None = None,
         reauthorize: Callable[[Any], Any] | None = None,
         quota: Quota | None = None,
+        retry_statuses: Iterable[int] = RETRY_STATUSES,
+        not_stored_headers: Iterable[str] = (),
         **settings: Any,
     ) -> None:
         _check_settings(principal, settings)
@@ -118,6 +133,8 @@ class IdempotencyConfig:
         self.reauthorize: Callable[[Any], Any] = _allow_every_replay if reauthorize is None else reauthorize
         self._quota = None if quota is None else QuotaCounter(quota)
         self.routes = dict.fromkeys(_check_methods(methods), Routes(required, optional))
+        self._retry_statuses = _check_statuses(retry_statuses)
+        self.not_stored = _check_header_names(not_stored_headers)
         self.bare_keys = bare_keys
         self.max_body = max_body
         self.max_response = max_response
@@ -205,6 +222,14 @@ class IdempotencyConfig:
 
     # ── the response ──
 
+    def frees_key(self, status: int) -> bool:
+        """Return whether a response with this status allows the client to retry the same request."""
+        return status in self._retry_statuses
+
+    def encode_response(self, status: int, headers: Iterable[Iterable[bytes]], body: bytes) -> bytes | None:
+        """Return the stored form of a response, or None if it is not valid HTTP."""
+        return encode_response(status, headers, body, self.not_stored)
+
     def quota_response(self, job: Job) -> RawResponse | None:
         """Count the key. Return the refusal if its principal has used up the quota."""
         if self._quota is None:
@@ -269,6 +294,24 @@ def _check_settings(principal: object, settings: Mapping[str, Any]) -> None:
         if name not in IdempotencyOptions.__optional_keys__:
             hint = did_you_mean(name, IdempotencyOptions.__optional_keys__, "settings are")
             raise ConfigurationError(f"there is no setting {name!r}", hint=hint)
+
+
+def _check_statuses(statuses: Iterable[int]) -> frozenset[int]:
+    chosen = frozenset(statuses)
+    for status in chosen:
+        if not isinstance(status, int) or status in REDIRECTS or not CLIENT_ERROR <= status < END_OF_STATUSES:
+            raise ConfigurationError(
+                f"retry_statuses= cannot contain {status!r}",
+                hint="list statuses from 400 to 599; [*RETRY_STATUSES, 409] adds one to the default",
+            )
+    return chosen
+
+
+def _check_header_names(names: Iterable[str]) -> frozenset[bytes]:
+    added = [names] if isinstance(names, str) else [*names]
+    for name in added:
+        _check_header("not_stored_headers", name, ": ")
+    return NOT_STORED.union(name.lower().encode("ascii") for name in added)
 
 
 def _allow_every_replay(_request: Any) -> bool:

@@ -1,11 +1,14 @@
 """FastAPI integration: declare the key as a dependency of a route, visible in the OpenAPI document.
 
-    idempotency = Idempotency(once, principal=user_of)
+    idem = Idempotency(once, principal=Depends(current_user_id))
 
-    @app.post("/payments", dependencies=[idempotency.required], responses=idempotency.responses)
-    def pay(…): …
+    @app.post("/payments", dependencies=[idem.required], status_code=201)
+    async def pay(order: Order, session: Session) -> Response:
+        async with idem.transaction(session) as tx:
+            …
+            return tx.respond({"payment": payment.id})
 
-    idempotency.protect(app)
+    idem.protect(app)
 
 The dependency marks a route. The middleware that `protect` adds does the work, and finds the marked routes itself. A
 marked route that no middleware protects raises an error; it never runs unprotected.
@@ -14,20 +17,23 @@ marked route that no middleware protects raises an error; it never runs unprotec
 from __future__ import annotations
 
 import inspect
-from collections import defaultdict
-from collections.abc import Callable, Iterable
-from typing import Any, Final, Unpack
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from onceward.client.aio import AsyncOnce
 from onceward.client.sync import Once
-from onceward.errors import ConfigurationError, MissingExtra
+from onceward.errors import ConfigurationError
 from onceward.protocol.window import parse_window
 
-from .asgi import IdempotencyMiddleware
-from .config import SAFE_METHODS, IdempotencyOptions
-from .response_buffer import App, Scope
-from .routes import Routes
+from .config import RouteOptions
+from .fastapi_routes import MarkedRoutes, ProtectedRoutes, RouteSettings, load_fastapi
+from .fastapi_transaction import Transaction
+from .response_buffer import Scope
 from .semantics import PROBLEM_CONTENT_TYPE
+from .starlette import add_innermost
+
+if TYPE_CHECKING:
+    from fastapi.params import Depends
 
 KEY_IN_SCOPE: Final = "onceward.key"
 
@@ -48,6 +54,7 @@ _DESCRIPTIONS: Final = {
     410: "The request was done, but its response was too large to store",
     413: "The body is too large",
     422: "This Idempotency-Key was used before with a different request",
+    503: "Idempotency-Keys cannot be checked at the moment; Retry-After tells when to send the request again",
 }
 
 
@@ -58,84 +65,59 @@ class Idempotency:
         status: {"description": description, "content": {PROBLEM_CONTENT_TYPE.decode(): {"schema": _PROBLEM_SCHEMA}}}
         for status, description in _DESCRIPTIONS.items()
     }
-    """For `responses=` of a route: the responses that the middleware itself may send."""
+    """The responses that the middleware itself may send. `protect` adds them to the OpenAPI document."""
 
-    def __init__(
-        self, once: AsyncOnce | Once, *, principal: Callable[[Scope], Any], **choices: Unpack[IdempotencyOptions]
-    ) -> None:
-        for name in ("required", "optional", "methods"):
-            if name in choices:
-                raise ConfigurationError(
-                    f"{name}= is declared on the routes, not here", hint="use dependencies=[idempotency.required]"
-                )
-        self._once = once
-        self._principal = principal
-        self._choices = choices
-        window = str(parse_window(choices.get("window", once.policy.window)))
-        self._calls = {_dependency(window, required=required): required for required in (True, False)}
-        self.required, self.optional = map(_fastapi().Depends, self._calls)
+    required: Depends
+    """The dependency of a route that requires a key."""
 
-    def protect(self, app: Any) -> None:
-        """Protect the routes of this application that have one of the dependencies."""
-        app.add_middleware(_RouteMiddleware, self._once, self._principal, self._choices, lambda: self._routes(app))
-
-    def _routes(self, app: Any) -> dict[str, Routes]:
-        found: dict[str, list[tuple[str, bool | None]]] = defaultdict(list)
-        for route in _iter_routes(app.routes):
-            required = self._requires_key(getattr(route, "dependant", None))
-            for method in (getattr(route, "methods", None) or set()) - SAFE_METHODS:
-                found[method].append((route.path, required))
-        return {
-            method: _OrderedRoutes(routes)
-            for method, routes in found.items()
-            if any(required is not None for _, required in routes)
-        }
-
-    def _requires_key(self, dependant: Any) -> bool | None:
-        """Return whether the route's strictest dependency requires a key. None: it has no such dependency."""
-        if dependant is None:
-            return None
-        inner = [self._requires_key(dependency) for dependency in dependant.dependencies]
-        answers = [required for required in (self._calls.get(dependant.call), *inner) if required is not None]
-        return any(answers) if answers else None
-
-
-class _OrderedRoutes(Routes):
-    """The routes of one method. As in the router, the first match decides, even if it uses no keys."""
-
-    def __init__(self, routes: Iterable[tuple[str, bool | None]]) -> None:
-        from starlette.routing import compile_path
-
-        super().__init__((), ())
-        for path, required in routes:
-            pattern, _, parameters = compile_path(path)
-            if parameters:
-                self._patterns.append((pattern, required))
-            else:
-                earlier = (decision for pattern, decision in self._patterns if pattern.fullmatch(path) is not None)
-                self._exact.setdefault(path, next(earlier, required))
-
-
-class _RouteMiddleware(IdempotencyMiddleware):
-    """Created when the application starts, because only then are all its routes known."""
+    optional: Depends
+    """The dependency of a route that accepts a key."""
 
     def __init__(
         self,
-        app: App,
         once: AsyncOnce | Once,
-        principal: Callable[[Scope], Any],
-        choices: IdempotencyOptions,
-        routes: Callable[[], dict[str, Routes]],
+        *,
+        principal: Callable[[Scope], Any] | Depends,
+        **choices: Unpack[RouteOptions],
     ) -> None:
-        self._find = routes
-        super().__init__(app, once, principal=principal, **choices)
+        self._once = once
+        self._choices = choices
+        self._routes = MarkedRoutes(once, principal)
+        self.required = self.route()
+        self.optional = self.route(required=False)
 
-    def _select_routes(self) -> dict[str, Routes]:
-        return self._find()
+    def route(self, *, required: bool = True, **choices: Unpack[RouteOptions]) -> Depends:
+        """Return a dependency for routes with settings of their own, in addition to those of this object."""
+        for name in ("required", "optional", "methods"):
+            if name in choices or name in self._choices:
+                raise ConfigurationError(
+                    f"{name}= is declared on the routes, not here", hint="use dependencies=[idempotency.required]"
+                )
+        own: RouteOptions = {**self._choices, **choices} if choices else self._choices
+        window = str(parse_window(own.get("window", self._once.policy.window)))
+        call = _dependency(window, required=required)
+        self._routes.mark(call, RouteSettings(required, own))
+        depends: Depends = load_fastapi().Depends(call)
+        return depends
+
+    def protect(self, app: Any) -> None:
+        """Protect the routes of this application that have one of the dependencies, and document their responses.
+
+        The middleware runs inside of all others of the application, whatever the order of calls.
+        """
+        add_innermost(app, ProtectedRoutes, self._routes, app)
+        self._routes.document_responses(app, self.responses)
+
+    def transaction(self, session: Any) -> Transaction:
+        """Return a block that commits the session together with the response: `with`, or `async with` if it is async.
+
+        The block commits at its end. It rolls back if it raises, or if it ends without `tx.respond(…)`.
+        """
+        return Transaction(session)
 
 
 def _dependency(window: str, *, required: bool) -> Callable[..., Any]:
-    fastapi = _fastapi()
+    fastapi = load_fastapi()
 
     def idempotency_key(request: Any, idempotency_key: str | None) -> str | None:
         key: str | None = request.scope.get(KEY_IN_SCOPE)
@@ -170,20 +152,3 @@ def _annotated(kind: Any, header: Any) -> Any:
     from typing import Annotated
 
     return Annotated[kind, header]
-
-
-def _iter_routes(routes: Any) -> Iterable[Any]:
-    """Return all routes. Recent versions of FastAPI keep included routers nested, with a function to flatten them."""
-    _fastapi()
-    from fastapi import routing
-
-    each: Callable[[Any], Iterable[Any]] = getattr(routing, "iter_route_contexts", iter)
-    return each(routes)
-
-
-def _fastapi() -> Any:
-    try:
-        import fastapi
-    except ImportError:
-        raise MissingExtra("FastAPI is not installed", hint="pip install fastapi") from None
-    return fastapi

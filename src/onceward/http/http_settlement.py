@@ -13,15 +13,9 @@ from onceward.protocol.outcome import Outcome
 from onceward.protocol.unstored import OVER_LIMIT
 from onceward.results.extensions import NotStored
 
-from .semantics import encode_response, frees_key, is_redirect, says_not_started
-
-
-class RequestRefused(Exception):
-    """The application refused the request before it started any work: 401, 403, 425 or 429."""
-
-
-class RequestFailed(Exception):
-    """The application answered 408 or 5xx: it is unknown how much of the work was done."""
+from .config import IdempotencyConfig
+from .refusals import RequestFailed, RequestRefused
+from .statuses import is_redirect, says_not_started
 
 
 class NoResponse(Exception):
@@ -36,28 +30,38 @@ class SettlementFailed(Exception):
 
 
 async def settle(
-    attempt: Attempt, status: int, headers: Iterable[Iterable[bytes]], parts: list[bytes] | None
+    config: IdempotencyConfig,
+    attempt: Attempt,
+    status: int,
+    headers: Iterable[Iterable[bytes]],
+    parts: list[bytes] | None,
 ) -> Outcome[Any] | None:
     """Record the response, or that the work may be retried. `parts` is None if the response is too large to store.
 
     Return an outcome if the response must not be sent, because the claim could not be settled. Nothing else settles
     the claim after this call.
     """
-    return outcome_if_unsettled(attempt, await record_response(attempt, status, headers, parts))
+    return outcome_if_unsettled(attempt, await record_response(config, attempt, status, headers, parts))
 
 
 def record_response(
-    attempt: Attempt, status: int, headers: Iterable[Iterable[bytes]], parts: list[bytes] | None
+    config: IdempotencyConfig,
+    attempt: Attempt,
+    status: int,
+    headers: Iterable[Iterable[bytes]],
+    parts: list[bytes] | None,
 ) -> Awaitable[Outcome[Any] | None]:
     """Return the awaitable that settles the claim. Pass its result to `outcome_if_unsettled`."""
     if attempt.state is UNPROTECTED:
         return _settle_nothing()
+    if attempt.state is SETTLED:  # a transaction of the handler has committed the response
+        return _settle_nothing()
     if is_redirect(status):
         return _release(attempt)
-    if frees_key(status):
+    if config.frees_key(status):
         kind = RequestRefused if says_not_started(status) else RequestFailed
         return _record_failure(attempt, kind(f"the application answered {status}"))
-    return settle_returned(attempt, _result(status, headers, parts))
+    return settle_returned(attempt, _result(config, status, headers, parts))
 
 
 def outcome_if_unsettled(attempt: Attempt, outcome: Outcome[Any] | None) -> Outcome[Any] | None:
@@ -66,7 +70,7 @@ def outcome_if_unsettled(attempt: Attempt, outcome: Outcome[Any] | None) -> Outc
 
 
 async def _settle_nothing() -> None:
-    """Do nothing: there is no claim."""
+    """Do nothing: there is no claim, or it is settled."""
 
 
 async def _record_failure(attempt: Attempt, why: Exception) -> None:
@@ -83,8 +87,10 @@ async def _release(attempt: Attempt) -> None:
         attempt.engine.emit("unknown", attempt.key, attempt.record, reason="not given back", error=repr(error))
 
 
-def _result(status: int, headers: Iterable[Iterable[bytes]], parts: list[bytes] | None) -> object:
+def _result(
+    config: IdempotencyConfig, status: int, headers: Iterable[Iterable[bytes]], parts: list[bytes] | None
+) -> object:
     if parts is None:
         return NotStored(f"the response is {OVER_LIMIT}")
-    data = encode_response(status, headers, parts[0] if len(parts) == 1 else b"".join(parts))
+    data = config.encode_response(status, headers, parts[0] if len(parts) == 1 else b"".join(parts))
     return NotStored(INVALID_RESPONSE) if data is None else data

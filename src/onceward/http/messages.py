@@ -11,6 +11,7 @@ import msgspec
 
 from . import semantics
 from .semantics import Problem, problem_body, whole_seconds
+from .statuses import SERVER_ERROR
 
 RETRYABLE_STATUSES: Final = frozenset({408, 409, 425, 429})
 """Statuses after which the same request may be sent again. All statuses from 500 on are retryable as well."""
@@ -111,7 +112,7 @@ class Response(msgspec.Struct, frozen=True):
 
 def is_retryable_status(status: int) -> bool:
     """Return whether a response with this status is not final: the same request may be sent again."""
-    return status in RETRYABLE_STATUSES or status >= semantics.SERVER_ERROR
+    return status in RETRYABLE_STATUSES or status >= SERVER_ERROR
 
 
 def problem(status: int, code: str, detail: str, headers: Iterable[tuple[str, str]] = ()) -> Response:

@@ -46,6 +46,7 @@ class RequestRun(ResponseBuffer):
         """Start the application. The future resolves to the exception it raised, or None; then call `finish_app`."""
         self.started = True
         self._attempt = attempt
+        self._request = attempt.integration
         loop = asyncio.get_running_loop()
         self._app_done = app_done = loop.create_future()
         self._task = task = loop.create_task(self._run(attempt, app_done))
@@ -99,6 +100,8 @@ class RequestRun(ResponseBuffer):
             self._app_done = None
             if error is not None and attempt.state in NOT_BEGUN:  # interrupted or cancelled: release the key
                 raise error  # noqa: TRY301 (handled below)
+            if isinstance(error, Exception):
+                self._use_committed()
             try:
                 if self._final_message is not None and not isinstance(error, GeneratorExit):  # which forbids awaiting
                     await self._complete_response()

@@ -21,6 +21,7 @@ from onceward.protocol.runtime import Runtime
 from onceward.runtime.aio import shielded
 
 from .body import Body
+from .committed_response import committed_headers
 from .config import IdempotencyConfig
 from .http_settlement import outcome_if_unsettled, record_response, settle
 from .semantics import RawResponse
@@ -47,6 +48,7 @@ class ResponseBuffer:
     _unread = 0
     _finished_event: asyncio.Event | None = None
     _attempt: Attempt | None = None
+    _request: Any = None  # the RequestContext, which knows the response that a transaction has committed
     _settled = False
     _start_message: Message | None = None
     _final_message: Message | None = None  # of a one-part response: sent when the application has returned
@@ -63,7 +65,7 @@ class ResponseBuffer:
         self._config = config
         self._parts: list[bytes] | None = []
         # Assign everything that a request sets later: instances with the same attributes share their dict keys.
-        self._attempt = self._start_message = self._final_message = self._sending = None
+        self._attempt = self._request = self._start_message = self._final_message = self._sending = None
         self.response_started = self.finished = self._settled = False
         self._size = 0
         if isinstance(body, Body):
@@ -111,6 +113,8 @@ class ResponseBuffer:
 
     async def send(self, message: Message) -> None:
         kind = message["type"]
+        if self._request is not None and self._request.committed is not None:
+            message = committed_message(message, self._request.committed, self._config)
         if kind == "http.response.body" and self._start_message is not None:
             if self._settled or self.response_started or message.get("more_body", False):
                 await self._next_part(message, self._start_message)
@@ -152,6 +156,13 @@ class ResponseBuffer:
         if not more:
             self._finish()
 
+    def _use_committed(self) -> None:
+        """Respond with what a transaction has committed, although the application raised before it responded."""
+        if self._start_message is None and self._request is not None and self._request.committed is not None:
+            status, headers, body = self._request.committed
+            self._start_message = {"type": "http.response.start", "status": status, "headers": [*headers]}
+            self._single_part({"type": "http.response.body", "body": body})
+
     def _on_suspend(self) -> None:
         """Send a complete response now: the application is suspended, and the response must not wait for it."""
         if self._final_message is not None and self._background_task is None:
@@ -169,7 +180,7 @@ class ResponseBuffer:
         start: Message = self._start_message
         outcome = None
         if attempt is not None:
-            recording = record_response(attempt, start["status"], start["headers"], self._parts)
+            recording = record_response(self._config, attempt, start["status"], start["headers"], self._parts)
             outcome = outcome_if_unsettled(attempt, await recording)
         if outcome is not None:
             await self._reject(outcome)
@@ -206,7 +217,11 @@ class ResponseBuffer:
 
     async def _settle(self, start: Message) -> Outcome[Any] | None:
         attempt = self._attempt
-        return None if attempt is None else await settle(attempt, start["status"], start["headers"], self._parts)
+        return (
+            None
+            if attempt is None
+            else await settle(self._config, attempt, start["status"], start["headers"], self._parts)
+        )
 
     async def _reject(self, refusal: Outcome[Any]) -> None:
         """Withhold the rest of a response whose claim could not be settled, or send the refusal instead."""
@@ -248,6 +263,16 @@ class ResponseBuffer:
                 self.send_error = error
             finally:
                 self._sending = None
+
+
+def committed_message(message: Message, committed: RawResponse, config: IdempotencyConfig) -> Message:
+    """Return the message with the response that was committed, instead of what the application made of it since."""
+    if message["type"] == "http.response.start":
+        headers = committed_headers(message.get("headers", ()), committed, config)
+        return {**message, "status": committed.status, "headers": headers}
+    if message["type"] == "http.response.body":
+        return {**message, "body": committed.body, "more_body": False}
+    return message
 
 
 async def _wait_to_end(runtime: Runtime, task: asyncio.Task[None]) -> None:

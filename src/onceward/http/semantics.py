@@ -13,9 +13,9 @@
 | done, but the store did not confirm it               | 503 and `Retry-After`; 409 if another owner took over   |
 | the store is down, or this process is stopping       | 503 and `Retry-After`                                   |
 
-Every response of the application is stored, except 401, 403, 408, 425, 429 and 5xx: these free the key, so that the
-client may retry the same request. 307 and 308 redirect the request to another path: they release the key as if it had
-never been claimed.
+Every response of the application is stored, except 401, 403, 408, 425, 429 and 5xx (`retry_statuses=`): these free the
+key, so that the client may retry the same request. 307 and 308 redirect the request to another path: they release the
+key as if it had never been claimed.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class RequestFingerprint(NamedTuple):
 def fingerprint_request(
     request: IdempotentRequest, body: bytes, key_id: bytes, secret: bytes = b""
 ) -> RequestFingerprint:
-    """Return the fingerprint of a request. `body` is the SHA-256 of its body. With `secret`, all hashes are keyed.
+    """Return the fingerprint of a request. `body` is the hash of its body. With `secret`, all hashes are keyed.
 
     The hash includes the length of each part, so that parts cannot run into each other. The short hashes are keyed
     with the record's id, so that equal requests under two keys cannot be recognised.
@@ -143,10 +143,6 @@ def fingerprint_request(
 
 # ── the response ────────────────────────────────────────────────────────────────────────────────────────────────
 
-_KEY_FREEING: Final = frozenset((401, 403, 408, 425, 429))
-_NOT_STARTED: Final = frozenset((401, 403, 425, 429))
-_REDIRECTS: Final = frozenset((307, 308))
-SERVER_ERROR: Final = 500
 _NOT_MODIFIED: Final = 304  # states the length of a body that it does not send
 # These belong to one connection (RFC 9110, 7.6.1), or they are credentials of one client.
 NOT_STORED: Final = frozenset(
@@ -177,21 +173,6 @@ NOT_STORED: Final = frozenset(
 )
 
 
-def frees_key(status: int) -> bool:
-    """Return whether a response with this status allows the client to retry the same request."""
-    return status in _KEY_FREEING or status >= SERVER_ERROR
-
-
-def says_not_started(status: int) -> bool:
-    """Return whether no work was started, so that even a key with `after_crash="park"` may be retried."""
-    return status in _NOT_STARTED
-
-
-def is_redirect(status: int) -> bool:
-    """Return whether the client must repeat the request, with method and body, at another URL: no work was started."""
-    return status in _REDIRECTS
-
-
 class RawResponse(NamedTuple):
     """A complete response as raw bytes. Headers keep their order and repetitions."""
 
@@ -208,19 +189,21 @@ _is_valid_head = re.compile(rb"[0-9]{3}(?:\r\n[!-9;-~]+: [^\r\n\0]*)*").fullmatc
 _END: Final = b"\r\n\r\n"
 
 
-def encode_response(status: int, headers: Iterable[Iterable[bytes]], body: bytes) -> bytes | None:
+def encode_response(
+    status: int, headers: Iterable[Iterable[bytes]], body: bytes, not_stored: frozenset[bytes] = NOT_STORED
+) -> bytes | None:
     """Return the stored form of a response, or None if it is not valid HTTP: no server would send it later either."""
     lines = [b"%d" % status]
-    dropped = NOT_STORED
+    dropped = not_stored
     for name, value in headers:
         lowered = name.lower()
         if lowered == b"content-length" and value != b"%d" % len(body) and status != _NOT_MODIFIED:
             return None
         if lowered == b"connection":
-            dropped = NOT_STORED.union(map(bytes.strip, value.lower().split(b",")))
+            dropped = not_stored.union(map(bytes.strip, value.lower().split(b",")))
         if lowered not in dropped:
             lines.append(b"%b: %b" % (lowered, value))
-    if dropped is not NOT_STORED:
+    if dropped is not not_stored:
         lines[1:] = [line for line in lines[1:] if line.partition(b":")[0] not in dropped]
     head = b"\r\n".join(lines)
     if head.count(b"\n") != len(lines) - 1 or _is_valid_head(head) is None:

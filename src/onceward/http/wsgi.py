@@ -27,6 +27,8 @@ from onceward.protocol.outcome import Replayed
 
 from .body import CHUNK_SIZE, MAX_LENGTH_DIGITS, Body, BodyTooLarge
 from .config import IdempotencyConfig, IdempotencyOptions
+from .multipart import split_boundary
+from .request_context import RequestContext, request_without_key
 from .semantics import BODY_CUT_OFF, BODY_TOO_LARGE, NO_LONGER_ALLOWED, IdempotentRequest, RawResponse
 from .wsgi_response import App, Environ, StartResponse, WsgiResponse, send_response
 
@@ -59,6 +61,8 @@ class IdempotencyMiddleware:
                     return self._handle(environ, start_response, [] if key is None else [key])
                 if self.config.check_principal(self.config.principal(environ)) is None:
                     return send_response(start_response, self.config.no_principal_response())
+                with request_without_key(environ):
+                    return self.app(environ, start_response)
         return self.app(environ, start_response)
 
     def _handle(self, environ: Environ, start_response: StartResponse, keys: list[str]) -> Iterable[bytes]:
@@ -69,7 +73,8 @@ class IdempotencyMiddleware:
             return send_response(start_response, config.no_principal_response())
         try:
             key = config.parse_key([_latin1_bytes(key) for key in keys])
-            body = read_body(environ, config.max_body)
+            content_type, boundary = split_boundary(_latin1_bytes(environ.get("CONTENT_TYPE", "")))
+            body = read_body(environ, config.max_body, boundary)
         except InvalidKey as error:
             return send_response(start_response, config.error_response(error))
         except BodyTooLarge:
@@ -82,7 +87,7 @@ class IdempotencyMiddleware:
             _latin1_bytes(environ.get("HTTP_HOST", "")).lower(),
             _latin1_bytes(environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")),
             _latin1_bytes(environ.get("QUERY_STRING", "")),
-            _latin1_bytes(environ.get("CONTENT_TYPE", "")),
+            content_type,
         )
         job = config.job(key, request, body.end())
         over_quota = config.quota_response(job)
@@ -97,7 +102,7 @@ class IdempotencyMiddleware:
         if isinstance(found, RawResponse):
             body.close()
             return send_response(start_response, found)
-        response = WsgiResponse(self.config, found, body, start_response)
+        response = WsgiResponse(self.config, found, RequestContext(self.config, environ), body, start_response)
         response.begin(self.app, environ)
         return response
 
@@ -126,17 +131,18 @@ class IdempotencyMiddleware:
         return None if allowed else self.config.problem_response(NO_LONGER_ALLOWED)
 
 
-def read_body(environ: Environ, limit: int) -> Body | None:
+def read_body(environ: Environ, limit: int, boundary: bytes = b"") -> Body | None:
     """Return the body, or None if the client disconnected before it was complete.
 
-    Without a content length there is no body, unless the server marks its end.
+    Without a content length there is no body, unless the server marks its end. A multipart body has a `boundary`
+    and is hashed by its parts.
     """
     length = environ.get("CONTENT_LENGTH") or ""
     has_length = length.isdecimal() and length.isascii()
     if has_length and (len(length) > MAX_LENGTH_DIGITS or int(length) > limit):
         raise BodyTooLarge
     left = int(length) if has_length else None
-    body = Body(limit)
+    body = Body(limit, boundary)
     if left is None and not environ.get("wsgi.input_terminated"):
         return body
     try:

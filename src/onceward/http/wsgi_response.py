@@ -19,8 +19,10 @@ from onceward.operations.block import ClaimBlock
 from onceward.runtime.bridge import run
 
 from .body import Body
+from .committed_response import committed_headers
 from .config import IdempotencyConfig
 from .http_settlement import NoResponse, SettlementFailed, settle
+from .request_context import RequestContext
 from .semantics import RawResponse
 
 Environ = dict[str, Any]
@@ -33,9 +35,17 @@ class WsgiResponse:
 
     _attempt: Attempt
 
-    def __init__(self, config: IdempotencyConfig, block: ClaimBlock, body: Body, start_response: StartResponse) -> None:
+    def __init__(
+        self,
+        config: IdempotencyConfig,
+        block: ClaimBlock,
+        request: RequestContext,
+        body: Body,
+        start_response: StartResponse,
+    ) -> None:
         self._config = config
         self._block = block
+        self._request = request
         self._body = body
         self._start_response = start_response
         self._code = 0
@@ -58,13 +68,25 @@ class WsgiResponse:
         attempt = current()
         assert attempt is not None, "its block was entered"  # noqa: S101 (the caller enters the block)
         self._attempt = attempt
+        attempt.integration = self._request
         try:
             self._source = app(environ, self._on_start_response)
             self._parts = iter(self._source)
-            self._ready = self._send_head(self._first_part())
+            first = self._first_part()
+            if self._request.committed is not None:
+                first = self._use_committed(self._request.committed)
+            self._ready = self._send_head(first)
         except BaseException as error:
             self._fail(error)
             raise
+
+    def _use_committed(self, committed: RawResponse) -> bytes:
+        """Respond with what a transaction of the handler has committed, instead of what the application returned."""
+        self._raw_headers = committed_headers(self._raw_headers, committed, self._config)
+        self._headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in self._raw_headers]
+        self._code, self._status = committed.status, status_line(committed.status)
+        self._buffered, self._next = [committed.body], None
+        return committed.body
 
     def _send_head(self, first: bytes) -> bytes:
         """Send the status and headers. Return the first part; that of our own response if the claim was not settled."""
@@ -178,7 +200,7 @@ class WsgiResponse:
 
     def _settle(self) -> RawResponse | None:
         """Settle the claim and leave the block. Return our own response if the application's must not be sent."""
-        refusal = run(settle(self._attempt, self._code, self._raw_headers, self._buffered))
+        refusal = run(settle(self._config, self._attempt, self._code, self._raw_headers, self._buffered))
         self._settled = True
         error = (
             SettlementFailed("the claim could not be settled")

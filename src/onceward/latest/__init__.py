@@ -7,6 +7,6 @@ to outcomes) and `api.py` (`once.state(…)`).
 from onceward.protocol.ordering import Ordering
 
 from .api import AsyncLatestState, LatestState
-from .event import Current, Known, StateEvent, deleted
+from .event import Current, DerivedId, Known, StateEvent, deleted
 
-__all__ = ["AsyncLatestState", "Current", "Known", "LatestState", "Ordering", "StateEvent", "deleted"]
+__all__ = ["AsyncLatestState", "Current", "DerivedId", "Known", "LatestState", "Ordering", "StateEvent", "deleted"]

@@ -80,7 +80,9 @@ class LatestState(BaseLatestState[T]):
     ) -> Outcome[T]:
         """Set the value of the entity, unless a later event was applied. Return `Executed`, `Replayed` or `Stale`.
 
-        Pass `payload` if only a part of the value identifies the content: a repeated message must have the same one.
+        `event_id` identifies the event, whichever message delivers it: the same id with other content is a `Mismatch`.
+        Pass `payload` if the value also holds data that differs between deliveries: it is compared instead of the value
+        and the times.
         """
         return run(flows.apply(self.engine, self.definition, StateEvent(entity, ordering, value, event_id, payload)))
 
@@ -139,7 +141,9 @@ class AsyncLatestState(BaseLatestState[T]):
     ) -> Outcome[T]:
         """Set the value of the entity, unless a later event was applied. Return `Executed`, `Replayed` or `Stale`.
 
-        Pass `payload` if only a part of the value identifies the content: a repeated message must have the same one.
+        `event_id` identifies the event, whichever message delivers it: the same id with other content is a `Mismatch`.
+        Pass `payload` if the value also holds data that differs between deliveries: it is compared instead of the value
+        and the times.
         """
         return await flows.apply(self.engine, self.definition, StateEvent(entity, ordering, value, event_id, payload))
 

@@ -28,10 +28,20 @@ deleted: Final = Deleted.DELETED
 DeletedValue = Literal[Deleted.DELETED]
 
 
+class DerivedId(Struct, frozen=True):
+    """An event id that you computed from a part of the payload, because the producer sends none.
+
+    Other content under the same derived id is another event, not a mismatch.
+    """
+
+    text: str
+
+
 class StateEvent(Struct, Generic[T], frozen=True):
     """One event for `apply_many`. `event_id` identifies the event itself, whichever message delivers it.
 
-    Pass `payload` if the value also holds data that differs between deliveries: it is the content without that data.
+    Pass `payload` if the value also holds data that differs between deliveries: it is the content without that data,
+    and is compared instead of the value and the times.
     """
 
     entity: Any

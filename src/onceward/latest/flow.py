@@ -18,9 +18,9 @@ from onceward.engine.entry import time_of
 from onceward.engine.error_text import message_of
 from onceward.engine.events import Event
 from onceward.engine.within import finish_transaction, join
-from onceward.errors import ConfigurationError, MissingKey, OutcomeParked, ResultError, StoreError, VersionSkew
-from onceward.keys.canonical import ENCODER_VERSION, canonical, canonical_all
-from onceward.keys.key import Key, Scope, is_empty, make_key
+from onceward.errors import ConfigurationError, OutcomeParked, ResultError, StoreError, VersionSkew
+from onceward.keys.canonical import ENCODER_VERSION, canonical_all
+from onceward.keys.key import Key, Scope, make_key
 from onceward.keys.small import is_small
 from onceward.protocol.capabilities import AppliesEvents, LatestStates
 from onceward.protocol.duration import format_duration
@@ -40,7 +40,8 @@ from onceward.protocol.outcome import Executed, Failed, Mismatch, Outcome, Parke
 from onceward.results.codec import Codec
 from onceward.results.result_type import Unstorable
 
-from .event import Current, StateEvent, deleted
+from .event import Current, DerivedId, StateEvent, deleted
+from .event_marks import event_mark, event_name
 
 BATCH: Final = 1_000
 """Events in one call to the store: some milliseconds, so that other callers get a turn in between."""
@@ -89,8 +90,12 @@ class StateDefinition:
         if (message_id is None) == (event_id is None):
             raise ConfigurationError("pass either message_id= or event_id=")
         id = self.key(entity).id
+        if isinstance(event_id, DerivedId):
+            raise ConfigurationError(
+                "a derived id alone does not identify an event: its content does, too", hint="pass message_id="
+            )
         if message_id is None:
-            return _event_mark(id, event_id)
+            return event_mark(id, event_id)
         return mark_of(id, b"message", message_id.encode(), message_id)
 
     def deliveries(self, events: Sequence[AnyEvent]) -> EncodedEvents:
@@ -124,7 +129,9 @@ class StateDefinition:
             position = position_of(event.ordering)
             head, message = position.head, position.message_id
             is_deleted = event.value is deleted
-            digest = _sha256(head if is_deleted else head + content).digest()[:_HASH_BYTES]  # same for all consumers
+            timed = event.payload is None or is_deleted  # otherwise the payload alone is the content
+            hashed = content if not timed else head if is_deleted else head + content
+            digest = _sha256(hashed).digest()[:_HASH_BYTES]  # same for all consumers
             order = _concat((head, position.tail, _VERSION, digest))
             if message is None and event_id is None and max_clock_skew is None:
                 deliveries.append(EventDelivery(id, scope, key.text, order, None if is_deleted else value))
@@ -138,9 +145,10 @@ class StateDefinition:
                     order,
                     None if is_deleted else value,
                     NO_MARK if message is None else mark_of(id, b"message", message.encode(), message),
-                    NO_MARK if event_id is None else _event_mark(id, event_id),
+                    NO_MARK if event_id is None else event_mark(id, event_id, digest),
                     message or "",
                     0 if max_clock_skew is None or time is None else time - max_clock_skew,
+                    event_name(event_id),
                 )
             )
         return deliveries
@@ -163,12 +171,6 @@ def _as_event(event: Any) -> StateEvent[Any]:
     raise ConfigurationError(
         f"{type(event).__name__} is not an event", hint="pass StateEvent(entity, ordering, value), or a tuple of these"
     )
-
-
-def _event_mark(id: bytes, event_id: Any) -> bytes:
-    if is_empty(event_id):
-        raise MissingKey("the event id is empty", hint="pass None for an event without an id")
-    return mark_of(id, b"event", canonical(event_id, root="event_id"), event_id if type(event_id) is str else "")
 
 
 # ── the flows ──
@@ -351,6 +353,7 @@ EVENTS: Final = {
     LatestDecision.DUPLICATE_EVENT: "skipped",
     LatestDecision.STALE: "stale",
     LatestDecision.MISMATCH: "mismatch",
+    LatestDecision.EVENT_MISMATCH: "mismatch",
     LatestDecision.PARKED: "parked",
     LatestDecision.SKEW: "failed",
 }
@@ -363,10 +366,9 @@ def _outcome(definition: StateDefinition, one: EventDelivery, value: Any, result
     if decision is LatestDecision.STALE:
         return Stale(key=one.entity, reason="stale_event_ignored", conflict=result.conflict)
     if decision is LatestDecision.DUPLICATE_MESSAGE or decision is LatestDecision.DUPLICATE_EVENT:
-        reason = f"{decision.value}_{'newer' if result.applied else 'noop'}"
-        return Replayed(key=one.entity, value=value, reason=reason, applied=result.applied, conflict=result.conflict)
-    if decision is LatestDecision.MISMATCH:
-        return Mismatch(key=one.entity)
+        return Replayed(key=one.entity, value=value, reason=f"{decision.value}_noop")
+    if decision is LatestDecision.MISMATCH or decision is LatestDecision.EVENT_MISMATCH:
+        return Mismatch(key=one.entity, reason=decision.value)
     if decision is LatestDecision.PARKED:
         return _parked(definition, one)
     skew = VersionSkew(

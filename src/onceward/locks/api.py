@@ -32,6 +32,7 @@ def lock_job(client: BaseClient, name: Any, lease: Duration | None, wait: Durati
         "retry_span": None,
         "on_lost": on_lost,
         "on_store_down": "raise",  # without a store, there is no lock
+        "open_transaction": "ignore",  # a lock records no work that a rollback could undo
     }
     if lease is not None:
         settings["lease"] = lease

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import Any
 
 from onceward.engine import settle
@@ -62,21 +63,36 @@ class BaseClaim:
 
 
 class Claim(BaseClaim):
-    """A claim of `Once`."""
+    """A claim of `Once`. Its methods raise `LeaseLost` if another worker took over."""
 
     __slots__ = ()
 
     def complete(self, value: Any = None) -> None:
-        """Record the result now. If you don't call it, leaving the block completes the claim with None."""
-        run(settle.complete(self._attempt, value))
+        """Record `value` as the result now. If you don't call it, leaving the block completes the claim with None."""
+        settle.refuse_by_hand(self._attempt)
+        self._call_blocking(settle.complete(self._attempt, value))
 
     def complete_in(self, connection: Any, value: Any = None) -> None:
-        """Record the result inside your own transaction: effect and record commit together, or not at all."""
-        run(settle.complete_in(self._attempt, connection, value))
+        """Record `value` inside the transaction of `connection`: effect and record commit together, or not at all."""
+        settle.refuse_by_hand(self._attempt)
+        self._call_blocking(settle.complete_in(self._attempt, connection, value))
 
     def annotate(self, **note: str) -> None:
-        """Write small metadata to the record now. It survives a takeover by another worker."""
-        run(settle.annotate(self._attempt, self._checked(note)))
+        """Write a small `note` to the record now. It survives a takeover by another worker."""
+        self._call_blocking(settle.annotate(self._attempt, self._checked(note)))
+
+    def _call_blocking(self, work: Coroutine[Any, Any, None]) -> None:
+        attempt = self._attempt
+        if attempt.integration is not None:
+            attempt.integration.run_blocking(work)
+        elif not _is_async(attempt):
+            run(work)
+        else:
+            work.close()
+            raise WrongRuntime(
+                "this claim belongs to an AsyncOnce client, and a sync call would block its event loop",
+                hint="use current_async_claim() and await the call",
+            )
 
 
 class AsyncClaim(BaseClaim):
@@ -85,32 +101,41 @@ class AsyncClaim(BaseClaim):
     __slots__ = ()
 
     async def complete(self, value: Any = None) -> None:
-        """Record the result now. If you don't call it, leaving the block completes the claim with None."""
-        await settle.complete(self._attempt, value)
+        """Record `value` as the result now. If you don't call it, leaving the block completes the claim with None."""
+        await self._call_async(settle.complete(self._attempt, value))
 
     async def complete_in(self, connection: Any, value: Any = None) -> None:
-        """Record the result inside your own transaction: effect and record commit together, or not at all."""
-        await settle.complete_in(self._attempt, connection, value)
+        """Record `value` inside the transaction of `connection`: effect and record commit together, or not at all."""
+        await self._call_async(settle.complete_in(self._attempt, connection, value))
 
     async def annotate(self, **note: str) -> None:
-        """Write small metadata to the record now. It survives a takeover by another worker."""
-        await settle.annotate(self._attempt, self._checked(note))
+        """Write a small `note` to the record now. It survives a takeover by another worker."""
+        await self._call_async(settle.annotate(self._attempt, self._checked(note)))
+
+    async def _call_async(self, work: Coroutine[Any, Any, None]) -> None:
+        integration = self._attempt.integration
+        await (work if integration is None else integration.run_async(work))
 
 
 def current_claim() -> Claim:
-    """Return the claim that this code runs under. In coroutines, use `current_async_claim`."""
-    attempt = _current_attempt()
-    if not isinstance(attempt.engine.runtime, ThreadRuntime):
-        raise WrongRuntime("this claim belongs to an AsyncOnce client", hint="use current_async_claim()")
-    return Claim(attempt)
+    """Return the claim that this code runs under: in a plain function, a coroutine, or a handler of any framework.
+
+    Its methods that write to the store (`annotate`, `complete`, `complete_in`) block. In coroutines, await those of
+    `current_async_claim()`.
+    """
+    return Claim(_current_attempt())
 
 
 def current_async_claim() -> AsyncClaim:
     """Return the claim that this coroutine runs under."""
     attempt = _current_attempt()
-    if isinstance(attempt.engine.runtime, ThreadRuntime):
+    if not _is_async(attempt) and attempt.integration is None:
         raise WrongRuntime("this claim belongs to a sync Once client", hint="use current_claim()")
     return AsyncClaim(attempt)
+
+
+def _is_async(attempt: Attempt) -> bool:
+    return not isinstance(attempt.engine.runtime, ThreadRuntime)
 
 
 def _current_attempt() -> Attempt:

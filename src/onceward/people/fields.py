@@ -27,13 +27,15 @@ class Field(Struct, frozen=True):
     With `strong=True`, records with the same value belong to the same person, whatever else differs.
 
     `implies` maps other strong fields to functions that compute their key from this field's key. For example, an e-mail
-    address implies its hash, so that a person known only by the hash is found by the address.
+    address implies its hash, so that a person known only by the hash is found by the address. `implies_as_written` does
+    the same with the text as it was written: others may have hashed that. Its functions may return "" for no key.
     """
 
     kind: FieldKind
     strong: bool = False
     policy: MergePolicy = NEWEST
     implies: Mapping[str, Callable[[str], str]] = {}
+    implies_as_written: Mapping[str, Callable[[str], str]] = {}
 
 
 PERSON: Final[Mapping[str, Field]] = {
@@ -130,7 +132,7 @@ def preset(
             f"ask={ask} and accept={accept} are not a valid range of confidence", hint="choose 0 < ask <= accept <= 1"
         )
     for name, field in fields.items():
-        for other in field.implies:
+        for other in (*field.implies, *field.implies_as_written):
             if not (field.strong and other in fields and fields[other].strong):
                 raise ConfigurationError(
                     f"{name} implies {other}, but both must be declared as strong fields",
@@ -185,6 +187,9 @@ def _digest(fields: Mapping[str, Field], slots: Sequence[FieldSlot], rules: Sequ
     implied = [[name, sorted(field.implies)] for name, field in fields.items() if field.implies]
     if implied:
         parts.append(implied)
+    as_written = [[name, sorted(one.implies_as_written)] for name, one in fields.items() if one.implies_as_written]
+    if as_written:
+        parts.append(["as written", as_written])
     if rules:
         parts.append([rule.fields for rule in rules])
     return blake2b(msgspec.json.encode(parts), digest_size=8).hexdigest()

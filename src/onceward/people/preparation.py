@@ -156,6 +156,9 @@ def _read(preset: Preset, values: Mapping[str, Any], ignored: list[str]) -> tupl
             keys += [f"{name}:{index_text(one)}" for one in found]
             for other, implied in field.implies.items():
                 keys += [f"{other}:{index_text(implied(one))}" for one in found]
+            for other, implied in field.implies_as_written.items() if found else ():
+                texts = [_text(one) for one in (value if isinstance(value, list | tuple) else (value,))]
+                keys += [f"{other}:{index_text(key)}" for key in map(implied, texts) if key]
         if kind.role != "key" and found:
             form[preset.places[name]] = found[0]
             has_weak_values = has_weak_values or not field.strong

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .counters import CounterRow, StoredCounts
     from .erasure import ErasureFilter, FoundEntity
     from .latest import DedupMark, EntityState, EventDelivery, LatestResult, Retention
+    from .listing import Listing
 
 
 class Lookup(Protocol):
@@ -242,6 +243,7 @@ CAPABILITIES: Final = (
     "lookup",
     "notifications",
     "sorting",
+    "listing",
     "migrations",
     "transactions",
     "commits",
@@ -268,6 +270,10 @@ class Capabilities:
 
     @property
     def sorting(self) -> Sorting | None:
+        return None
+
+    @property
+    def listing(self) -> Listing | None:
         return None
 
     @property
@@ -345,6 +351,10 @@ class DelegatedCapabilities(Capabilities):
     @property
     def sorting(self) -> Sorting | None:
         return self._store.sorting
+
+    @property
+    def listing(self) -> Listing | None:
+        return self._store.listing
 
     @property
     def migrations(self) -> Migrations | None:

@@ -37,6 +37,8 @@ PROBLEMS: Final = {
     "claim_errors": "the store did not answer a claim, or the wait for another worker timed out",
     "renewal_failures": "a lease could not be renewed; the renewal was retried",
     "unprotected": "run without a claim, as configured for a store outage or a missing key",
+    "would_skip": "run although it is a duplicate, because the mode is observe",
+    "switched_off": "run without a claim, because the mode is off",
     "rejected": "a request or message could not be parsed, so nothing was done",
     "dead_lettered": "a message was moved to the dead letter queue",
 }
@@ -60,6 +62,8 @@ _NAMES: Final = {
     "claim_failed": "claim_errors",
     "renewal_failed": "renewal_failures",
     "unprotected": "unprotected",
+    "would_skip": "would_skip",
+    "switched_off": "switched_off",
     "rejected": "rejected",
     "dead_lettered": "dead_lettered",
 }

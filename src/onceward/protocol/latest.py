@@ -1,16 +1,17 @@
 """Latest wins: the rules by which event deliveries become the state of their entities.
 
 Two kinds of marks record which events are known: one for the message (the transport's id), one for the event itself (a
-logical id, the same if it is published again). Marks affect only the reported decision, never the state: the state of
-an entity is the accepted delivery with the highest order.
+logical id, the same if it is published again). The state of an entity is the highest of all different events; a known
+message or event changes nothing.
 
 | delivery | decision | marks written | state changes |
 |---|---|---|---|
 | the entity was written by a newer version | SKEW | – | – |
 | message known, with other content | MISMATCH | – | – |
-| message known | DUPLICATE_MESSAGE | – | if higher |
+| message known | DUPLICATE_MESSAGE | – | – |
 | too far in the future | PARKED | – | – |
-| event known | DUPLICATE_EVENT | message | if higher |
+| event known, with other content | EVENT_MISMATCH | – | – |
+| event known | DUPLICATE_EVENT | message | – |
 | higher than the state, or there is none | APPLIED | both | yes |
 | same order as the state | DUPLICATE_MESSAGE | both | – |
 | lower than the state | STALE | both | – |
@@ -57,7 +58,7 @@ class EventDelivery(Struct, frozen=True, gc=False):
     """One delivery of an event. `value` None deletes the entity; before `not_before` (store time, µs) it is parked.
 
     `id` is the entity's id, 32 bytes; `message` and `event` are the marks, up to 40 bytes each; `trace` is the readable
-    message id, stored with the marks.
+    message id, stored with the marks; `event_name` is the readable event id, if it is a text.
     """
 
     id: bytes
@@ -69,6 +70,7 @@ class EventDelivery(Struct, frozen=True, gc=False):
     event: bytes = NO_MARK
     trace: str = ""
     not_before: int = 0
+    event_name: str = ""
 
 
 class Retention(Struct, frozen=True):
@@ -122,6 +124,7 @@ class LatestDecision(StrEnum):
     DUPLICATE_EVENT = "duplicate_event"
     STALE = "stale"
     MISMATCH = "mismatch"
+    EVENT_MISMATCH = "event_mismatch"
     PARKED = "parked"
     SKEW = "skew"
 
@@ -142,6 +145,7 @@ DUPLICATE_MESSAGE: Final = LatestResult(LatestDecision.DUPLICATE_MESSAGE)
 DUPLICATE_EVENT: Final = LatestResult(LatestDecision.DUPLICATE_EVENT)
 STALE: Final = LatestResult(LatestDecision.STALE)
 MISMATCH: Final = LatestResult(LatestDecision.MISMATCH)
+EVENT_MISMATCH: Final = LatestResult(LatestDecision.EVENT_MISMATCH)
 PARKED: Final = LatestResult(LatestDecision.PARKED)
 SKEW: Final = LatestResult(LatestDecision.SKEW)
 
@@ -177,20 +181,16 @@ def decide(
         if closed and id in closed:
             answers.append(SKEW)
             continue
-        known: LatestResult | None = None
         if one.message or one.event or now < one.not_before:
             known = _check_marks(one, marks, new_marks, now)
-            if known is not None and (known is MISMATCH or known is PARKED):
+            if known is not None:
                 answers.append(known)
                 continue
         update = updates.get(id)
         before = orders.get(id) if update is None else update.order
         if before is None or order > before:
             updates[id] = one
-            if known is None and (before is None or order[_POSITION] != before[_POSITION]):
-                answers.append(APPLIED)
-                continue
-        answers.append(_result(known, order, before))
+        answers.append(_result(order, before))
     return LatestDecisions(answers, updates, new_marks)
 
 
@@ -201,34 +201,33 @@ def _check_marks(
     message, event, content = one.message, one.event, one.order[-CONTENT_BYTES:]
     seen = marks.get(message) if message else None
     if seen is not None:
-        same = seen == content or seen[0] != content[0]  # hashes of different encoder versions cannot be compared
-        return DUPLICATE_MESSAGE if same else MISMATCH
+        return DUPLICATE_MESSAGE if _same_content(seen, content) else MISMATCH
     if now < one.not_before:
         return PARKED
-    known: LatestResult | None = None
-    if event:
-        if event in marks:
-            known = DUPLICATE_EVENT
-        else:
-            marks[event] = content
-            new_marks[event] = one
+    known = marks.get(event) if event else None
+    if known is not None and not _same_content(known, content):
+        return EVENT_MISMATCH
+    if event and known is None:
+        marks[event] = content
+        new_marks[event] = one
     if message:
         marks[message] = content
         new_marks[message] = one
-    return known
+    return None if known is None else DUPLICATE_EVENT
 
 
-def _result(known: LatestResult | None, order: bytes, before: bytes | None) -> LatestResult:
-    """Return the result of a delivery, given what its marks say and the order of the state before it."""
+def _same_content(seen: bytes, content: bytes) -> bool:
+    """Compare two content hashes. Hashes of different encoder versions cannot be compared and count as equal."""
+    return seen == content or seen[0] != content[0]
+
+
+def _result(order: bytes, before: bytes | None) -> LatestResult:
+    """Return the result of a delivery that no mark knows, given the order of the state before it."""
     if before is None:
-        return APPLIED if known is None else LatestResult(known.decision, applied=True)
-    conflict = order != before and order[_POSITION] == before[_POSITION]
-    if order > before:
-        if known is None:
-            return LatestResult(LatestDecision.APPLIED, applied=True, conflict=True) if conflict else APPLIED
-        if order[-CONTENT_BYTES:] == before[-CONTENT_BYTES:]:  # published again later with the same content
-            return known
-        return LatestResult(known.decision, applied=True, conflict=conflict)
-    if known is None:
-        known = DUPLICATE_MESSAGE if order == before else STALE
-    return LatestResult(known.decision, conflict=True) if conflict else known
+        return APPLIED
+    if order == before:
+        return DUPLICATE_MESSAGE
+    result = APPLIED if order > before else STALE
+    if order[_POSITION] == before[_POSITION]:
+        return LatestResult(result.decision, applied=result.applied, conflict=True)
+    return result

@@ -1,9 +1,9 @@
 """Notes: small text metadata on a record.
 
-Names that begin with `onceward:` are reserved: the stored input of a call, the journal of a saga, and why a result was
-not stored. Every store writes notes with the claim, a renewal or a settlement, fenced by token and nonce, and keeps
-them when another worker takes over. That is all these features need, so they have no columns, tables or scripts of
-their own. Each of them has its own size limit.
+Names that begin with `onceward:` are reserved: the stored input of a call, the journal of a saga, why a result was not
+stored, and where a failure was raised. Every store writes notes with the claim, a renewal or a settlement, fenced by
+token and nonce, and keeps them when another worker takes over. That is all these features need, so they have no
+columns, tables or scripts of their own. Each of them has its own size limit.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ SAGA: Final = f"{RESERVED}saga"
 
 UNSTORED: Final = f"{RESERVED}unstored"
 """Why a result was not stored."""
+
+
+FRAME: Final = f"{RESERVED}frame"
+"""The application's function that raised the last failure: `module.function:line`."""
 
 
 def user_notes(note: Mapping[str, str]) -> dict[str, str]:

@@ -61,8 +61,7 @@ class Executed(Common[T], frozen=True, kw_only=True):
 class Replayed(Common[T], frozen=True, kw_only=True):
     """The effect happened before; this is its stored result. `stored` False: it was not stored, `unstored` says why.
 
-    For an event: it is a duplicate. If `applied` is true, it was published again with a newer order and other content,
-    which became the state.
+    For an event: its message or the event itself is known, and the state did not change.
     """
 
     kind: ClassVar[str] = "replayed"

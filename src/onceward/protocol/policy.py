@@ -23,6 +23,7 @@ OnDone = Literal["replay", "raise", "skip"]
 OnStoreDown = Literal["raise", "run"]
 OnMissingKey = Literal["raise", "run"]
 OnLost = Literal["notify", "cancel"]
+OpenTransaction = Literal["join", "refuse", "warn", "ignore"]
 ErrorTypes = type[BaseException] | tuple[type[BaseException], ...]
 RetryDelay = Duration | Callable[[int], Duration]
 FingerprintSource = str | Collection[str] | Callable[..., Any]
@@ -83,6 +84,7 @@ class CommonSettings(TypedDict, total=False):
     on_store_down: OnStoreDown
     on_missing_key: OnMissingKey
     on_lost: OnLost
+    open_transaction: OpenTransaction
     settle_timeout: Duration | None
     fingerprint: FingerprintSource
     store_result: bool
@@ -127,6 +129,7 @@ class Policy(Struct, frozen=True, dict=True, kw_only=True):
     on_store_down: OnStoreDown = "raise"
     on_missing_key: OnMissingKey = "raise"
     on_lost: OnLost = "notify"
+    open_transaction: OpenTransaction = "join"  # then rows and record are committed together, or not at all
     settle_timeout: int | None = None
     fingerprint: str | tuple[str, ...] | Callable[..., Any] = "all"
     store_result: bool = True
@@ -277,6 +280,7 @@ _PARSERS: dict[str, Callable[[str, Any], dict[str, Any]]] = {
     "on_store_down": _choice(*get_args(OnStoreDown)),
     "on_missing_key": _choice(*get_args(OnMissingKey)),
     "on_lost": _choice(*get_args(OnLost)),
+    "open_transaction": _choice(*get_args(OpenTransaction)),
     "settle_timeout": _duration_or_none,
     "fingerprint": _fingerprint,
     "store_result": _flag,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         Sorting,
         Transactions,
     )
+    from .listing import Listing
 
 
 class Clock(Protocol):
@@ -97,6 +98,8 @@ class Store(Protocol):
     def notifications(self) -> Notifications | None: ...
     @property
     def sorting(self) -> Sorting | None: ...
+    @property
+    def listing(self) -> Listing | None: ...
     @property
     def migrations(self) -> Migrations | None: ...
     @property

@@ -10,10 +10,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from onceward.engine import switch
 from onceward.engine.attempt import Attempt
-from onceward.engine.job import NO_KEY, Job
-from onceward.engine.runner import execute
+from onceward.engine.job import Job
+from onceward.engine.runner import execute, is_protected
 from onceward.errors import ConfigurationError, MissingKey
 from onceward.keys.fingerprint import fingerprint, hash_arguments
 from onceward.keys.key import make_key
@@ -87,7 +86,7 @@ class FunctionWork:
             job = self.job(delivery.message)
             if isinstance(job, Unreadable):
                 group.create_task(settle(delivery, job))
-            elif switch.off or job.key is NO_KEY:  # each runs without a claim
+            elif not is_protected(self.engine, job):  # each runs without a claim
                 group.create_task(self._process(delivery, job, None, settle))
             else:
                 chains.setdefault(job.key.id, []).append((delivery, job))

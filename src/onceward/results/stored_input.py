@@ -23,7 +23,7 @@ from .result_type import ResultType
 INPUT_REMOVED: Final = {INPUT: ""}
 """The note that a completion writes. An entry of a note can be emptied, but not removed."""
 
-_PART: Final = b"/input"
+INPUT_PART: Final = b"/input"
 """Part of the associated data: encrypted input cannot be used as a result of the same record, or vice versa."""
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -52,7 +52,7 @@ class InputCodec:
 
     def note(self, key_id: bytes, text: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, str]:
         """Return the note with the arguments, or raise InputNotStored. `text` is the readable key."""
-        encoded = self._codec.encode([list(args), dict(kwargs)], key_id + _PART)
+        encoded = self._codec.encode([list(args), dict(kwargs)], key_id + INPUT_PART)
         if encoded.data is None:
             raise InputNotStored(
                 f"the arguments cannot be stored: {encoded.reason}",
@@ -66,7 +66,7 @@ class InputCodec:
         data = stored_input_bytes(note)
         if not data:
             return None
-        args, kwargs = self._codec.decode(data, key_id + _PART)
+        args, kwargs = self._codec.decode(data, key_id + INPUT_PART)
         return tuple(args), kwargs
 
 

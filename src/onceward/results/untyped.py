@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from .cipher import Cipher
 from .codec import Codec
 from .rebuild import Shape, State
 from .result_type import ResultType
@@ -45,6 +46,11 @@ def _fields(state: State) -> Fields:
     if state.keys() == _PYDANTIC:
         return Fields({**state["fields"], **(state["extra"] or {})})
     return Fields(state)
+
+
+def fields_codec(cipher: Cipher | None = None, *, accept_plain: bool = False) -> Codec:
+    """Return a codec that decodes results without their classes, with the cipher that encrypted them."""
+    return Codec(_PlainFields(), cipher=cipher, accept_plain=accept_plain)
 
 
 PLAIN_FIELDS: Final = Codec(_PlainFields())

@@ -74,6 +74,16 @@ class Schedule(Struct, frozen=True, dict=True):
         return make_key(self.scope, "running")
 
     @cached_property
+    def pause(self) -> Key:
+        """The key of the record that pauses the schedule."""
+        return make_key(self.scope, "paused")
+
+    @cached_property
+    def requested(self) -> Key:
+        """The key of the record that requests a run outside the pattern."""
+        return make_key(self.scope, "requested")
+
+    @cached_property
     def cursors(self) -> tuple[Key, Key]:
         """The keys of the two records that store the cursor. Another pattern has another cursor."""
         table = self.table

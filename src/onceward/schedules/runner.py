@@ -17,12 +17,15 @@ from onceward.engine.error_text import format_error, message_of
 from onceward.errors import Stopping, StoreError
 from onceward.protocol.outcome import Replayed, Running
 from onceward.protocol.policy import SECOND
+from onceward.protocol.record import Record
 from onceward.protocol.requests import Answer
 from onceward.protocol.runtime import WorkerPool
 
 from .cursor import Cursor, cursor_of, move
 from .definition import Missed, Ran, Schedule
-from .due import Agenda, OpenSlot, agenda
+from .due import Agenda, OpenSlot, SlotStatus, agenda, status_of
+from .pause import is_paused
+from .requested import requested_slot
 from .slot_run import MakeJob, SlotRun, run_slot
 from .slots import datetime_of
 
@@ -66,6 +69,8 @@ class ScheduleRunner:
         self._settled: set[int] = set()
         self._own_slots: set[int] = set()
         self._has_run = False
+        self._paused = False
+        self._request: Record | None = None  # an operator's request for a run outside the pattern
         self._next_slot: int | None = None  # the first slot after the last check
         self._run_ended = True  # a run has ended since the last check
         self._check_at = 0  # by our monotonic clock, in µs
@@ -95,6 +100,10 @@ class ScheduleRunner:
         if self.cursor is None:
             await self._register()
         now, records, more = await self._read_open_slots()
+        for slot in await self._requested_slots(now):
+            self._start(pool, slot, late=False)
+        if self._paused:  # the open slots are late when it is resumed: catch_up decides then
+            return self._monotonic() + int(MAX_SLEEP * SECOND)
         due = agenda(records, self.schedule.slots, now, self._considered)
         for slot in due.now:
             self._start(pool, slot, late=False)
@@ -141,14 +150,27 @@ class ScheduleRunner:
             recent = schedule.table.between(until - schedule.slots.catch_up_age, until)
             slots = deque(recent, maxlen=MAX_SLOTS)
         unknown = [slot for slot in slots if slot not in self._settled]
-        ids = [key.id for key in schedule.cursors] + [schedule.key(slot).id for slot in unknown]
-        answers = await self._read_records(ids)
+        own = [*schedule.cursors, schedule.pause, schedule.requested]
+        answers = await self._read_records([key.id for key in own] + [schedule.key(slot).id for slot in unknown])
         self._update_cursor(answers)
         now = answers[-1].now
-        records = dict(zip(unknown, (answer.record for answer in answers[2:]), strict=True))
+        self._paused = is_paused(answers[2].record)
+        self._request = answers[3].record
+        records = dict(zip(unknown, (answer.record for answer in answers[len(own) :]), strict=True))
         open_slots = [OpenSlot(slot, records.get(slot), ours=slot in self._own_slots, settled=slot in self._settled)
                   for slot in slots if self._considered < slot <= now]  # fmt: skip
         return now, open_slots, more
+
+    async def _requested_slots(self, now: int) -> list[int]:
+        """Return the slot that an operator has requested, if no runner has started it."""
+        slot = requested_slot(self._request, self.schedule, now)
+        if slot is None or slot in self._own_slots or slot in self._settled:
+            return []
+        [answer] = await self._read_records([self.schedule.key(slot).id])
+        status = status_of(OpenSlot(slot, answer.record), answer.now)
+        if status is SlotStatus.SETTLED:
+            self._settled.add(slot)
+        return [slot] if status in (SlotStatus.NOT_STARTED, SlotStatus.EXPIRED) else []
 
     async def _advance(self, due: Agenda, *, more: bool) -> None:
         """Move the cursor over settled slots.

@@ -1,4 +1,6 @@
-"""Tools for your tests: an off switch (`disabled`), a fake clock, and a runtime that does not wait.
+"""Tools for your tests: another store for a client (`override`), an off switch (`disabled`), and a fake clock.
+
+`fake_threads.py` is a runtime that does not wait. `pytest_plugin.py` has the pytest fixtures.
 
 Not imported here:
 
@@ -12,5 +14,6 @@ Read `disabled.py` first, and `conformance/__init__.py` if you write a store.
 from .clock import FakeClock
 from .disabled import disabled
 from .fake_threads import FakeRuntime
+from .override import override
 
-__all__ = ["FakeClock", "FakeRuntime", "disabled"]
+__all__ = ["FakeClock", "FakeRuntime", "disabled", "override"]

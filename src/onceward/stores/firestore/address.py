@@ -22,6 +22,7 @@ DEFAULT_DATABASE: Final = "(default)"
 EXAMPLE: Final = "use firestore://project/collection or firestore://project/collection?database=name"
 SETTINGS: Final = frozenset({
     "database", "marks", "states", "fields", "notes", "mark_fields", "state_fields", "expiry", "values", "ids",
+    "mark_ids",
 })  # fmt: skip
 
 _COLLECTION = re.compile(r"[^/\s]{1,500}")
@@ -40,6 +41,9 @@ class FirestoreAddress(Struct, frozen=True):
     layout: Layout = field(default_factory=Layout)
     entity_ids: bool = False
     """Use the name of an entity as the id of its document."""
+
+    plain_mark_ids: bool = False
+    """Use the id of a message or an event as the id of its mark's document."""
 
     emulator: str | None = None
     endpoint: str | None = None
@@ -108,6 +112,7 @@ def parse(url: str) -> FirestoreAddress:
         given.get("states", ""),
         _layout(given),
         _flag_setting(given, "ids", "hash", "entity"),
+        _flag_setting(given, "mark_ids", "hash", "plain"),
         emulator=os.environ.get(EMULATOR) or None,
     )
 

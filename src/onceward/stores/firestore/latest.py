@@ -65,11 +65,9 @@ def decide_deliveries(
             if current.expires_at is None or current.expires_at > documents.now:
                 orders[one.id] = current.order
         for mark in (one.message, one.event):
-            known = documents.found.get(states.mark_path(mark)) if mark else None
-            if known is not None:
-                content, end = states.content(known.fields)
-                if documents.now < end:
-                    marks[mark] = content
+            content = states.known_content(mark, one, documents.found, documents.now) if mark else None
+            if content is not None:
+                marks[mark] = content
     return decide(deliveries, orders, marks, documents.now, closed)
 
 
@@ -86,7 +84,7 @@ def changes_for(
     for id, one in decisions.updates.items():
         changes[entities[id]] = states.state_changes(one, keep, documents.now)
     for mark, one in decisions.marks.items():
-        changes[states.mark_path(mark)] = states.mark_changes(mark, one, keep, documents.now)
+        changes[states.mark_path(mark, one, documents.found)] = states.mark_changes(mark, one, keep, documents.now)
     return changes
 
 

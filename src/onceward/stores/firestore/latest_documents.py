@@ -18,7 +18,7 @@ from . import values
 from .calls import FirestoreCalls, FoundDocument, where
 from .documents import Changes
 from .layout import REST, Layout, Path
-from .names import entity_name, hash_name, mark_name
+from .names import entity_name, hash_name, mark_name, plain_mark_name
 from .table import IDS_PER_QUERY, MAX_VALUE_BYTES
 from .values import ArrayValue, Value, plain
 
@@ -38,7 +38,8 @@ class LatestDocuments:
         self.calls = calls
         self.marks_in, self.states_in = calls.address.marks_in, calls.address.states_in
         self._by_entity = calls.address.entity_ids
-        self._mark_paths = layout.mark_paths()
+        self._plain_marks = calls.address.plain_mark_ids
+        self._mark_fields = layout.mark_paths()
         self._paths = layout.state_paths()
         self._show_values = layout.show_values
 
@@ -59,8 +60,21 @@ class LatestDocuments:
         name = entity_name(one.id, one.scope, one.entity) if self._by_entity else hash_name(one.id)
         return self.states_in, name
 
-    def mark_path(self, mark: bytes) -> DocumentPath:
-        return self.marks_in, mark_name(mark)
+    def mark_paths(self, mark: bytes, one: EventDelivery) -> list[DocumentPath]:
+        """Return the documents that may be this mark of a delivery: with plain ids, another mark may have its name."""
+        names = [mark_name(mark)]
+        if self._plain_marks:
+            names.insert(0, plain_mark_name(mark, one.trace if mark == one.message else one.event_name))
+        return [(self.marks_in, name) for name in dict.fromkeys(names)]
+
+    def mark_path(self, mark: bytes, one: EventDelivery, found: Mapping[DocumentPath, FoundDocument]) -> DocumentPath:
+        """Return the document to write this mark to: the first that no other mark has."""
+        *plain, hashed = self.mark_paths(mark, one)
+        free = (path for path in plain if path not in found or self._owner(found[path].fields) == mark)
+        return next(free, hashed)
+
+    def _owner(self, fields: Mapping[str, Any]) -> Any:
+        return _at(self._mark_fields["id"], fields)
 
     def paths_for(self, deliveries: Iterable[EventDelivery]) -> list[DocumentPath]:
         places: dict[DocumentPath, None] = {}
@@ -68,7 +82,7 @@ class LatestDocuments:
             places[self.state_path(one)] = None
             for mark in (one.message, one.event):
                 if mark:
-                    places[self.mark_path(mark)] = None
+                    places |= dict.fromkeys(self.mark_paths(mark, one))
         return list(places)
 
     # ── reading ──
@@ -97,9 +111,45 @@ class LatestDocuments:
         """Return whether a newer version wrote the document."""
         return bool((_at((REST, MIN_READER), fields) or 0) > READER)
 
+    async def find_marks(self, ids: Sequence[bytes], deadline: float) -> tuple[dict[bytes, DedupMark], int]:
+        """Return these marks, also expired ones, and the server's time."""
+        if not self._plain_marks:
+            places = {(self.marks_in, mark_name(id)): id for id in ids}
+            found, now = await self.calls.get(places, deadline)
+            return {places[place]: self.dedup_mark(places[place], one.fields) for place, one in found.items()}, now
+        path, now = self._mark_fields["id"], 0
+        marks: dict[bytes, DedupMark] = {}
+        for start in range(0, len(ids), IDS_PER_QUERY):
+            some = ArrayValue(values=[Value(bytes_value=id) for id in ids[start : start + IDS_PER_QUERY]])
+            condition = where(path, "IN", Value(array_value=some))
+            hits, now = await self.calls.query(self.marks_in, deadline, where=condition)
+            for one in hits:
+                id = _at(path, one.fields)
+                marks[id] = self.dedup_mark(id, one.fields)
+        return marks, now
+
+    def known_content(
+        self, mark: bytes, one: EventDelivery, found: Mapping[DocumentPath, FoundDocument], now: int
+    ) -> bytes | None:
+        """Return the content of a mark, if it was found and has not expired.
+
+        With plain ids, a document that was written without Onceward means that the message was processed.
+        """
+        for path in self.mark_paths(mark, one):
+            fields = found[path].fields if path in found else None
+            if fields is None:
+                continue
+            owner = self._owner(fields)
+            if self._plain_marks and owner is None:
+                return content_of(one.order)
+            content, end = self.content(fields)
+            if owner in (mark, None) and now < end:
+                return content
+        return None
+
     def content(self, fields: Mapping[str, Any]) -> tuple[bytes, int]:
         """Return the content hash of a mark, and when it expires."""
-        content, end = (_at(self._mark_paths[name], fields) for name in ("content", "expires_at"))
+        content, end = (_at(self._mark_fields[name], fields) for name in ("content", "expires_at"))
         if not isinstance(content, bytes) or not isinstance(end, int):
             raise StoreBroken("a mark has invalid content", hint="was it edited by hand?")
         return content, end
@@ -107,7 +157,7 @@ class LatestDocuments:
     def dedup_mark(self, mark: bytes, fields: Mapping[str, Any]) -> DedupMark:
         """Decode a mark for display."""
         content, end = self.content(fields)
-        trace, created_at = (_at(self._mark_paths[name], fields) for name in ("trace", "created_at"))
+        trace, created_at = (_at(self._mark_fields[name], fields) for name in ("trace", "created_at"))
         return DedupMark(mark, content, str(trace or ""), int(created_at or 0), end)
 
     # ── writing ──
@@ -160,7 +210,7 @@ class LatestDocuments:
             "created_at": values.time(now),
             "expires_at": values.time(now + keep.marks),
         }
-        return {path: encoded[name] for name, path in self._mark_paths.items()}
+        return {path: encoded[name] for name, path in self._mark_fields.items()}
 
 
 def _at(path: Path, fields: Mapping[str, Any]) -> Any:

@@ -39,11 +39,10 @@ class FirestoreLatestListing:
         return present, page[-1].name.encode() if len(page) == limit else None
 
     async def marks(self, ids: Sequence[bytes], deadline: float) -> list[DedupMark | None]:
-        states, shown = self._states, dict[bytes, DedupMark]()
+        shown: dict[bytes, DedupMark] = {}
         now = 0
         for start in range(0, len(ids), READS_PER_CALL):
-            places = {states.mark_path(id): id for id in ids[start : start + READS_PER_CALL]}
-            found, now = await self._calls.get(places, deadline)
-            shown |= {places[place]: states.dedup_mark(places[place], one.fields) for place, one in found.items()}
+            found, now = await self._states.find_marks(ids[start : start + READS_PER_CALL], deadline)
+            shown |= found
         now = self._clock() or now
         return [one if one and now < one.expires_at else None for one in map(shown.get, ids)]

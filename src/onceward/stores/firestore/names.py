@@ -20,6 +20,7 @@ _PLAIN_SCOPE: Final = re.compile(r"([^%/@…]+)/([^%/@…]+)")
 MAX_ID_BYTES: Final = 1500  # bytes of an id
 _RESERVED: Final = re.compile(r"__.*__")
 _MARK_HASH: Final = 16  # bytes at the end of a mark, see protocol.latest.mark_of
+_MARK_NAME: Final = re.compile(r"[0-9a-f]{32}_.*", re.DOTALL)
 
 
 def hash_name(id: bytes) -> str:
@@ -54,6 +55,14 @@ def mark_name(mark: bytes) -> str:
     except UnicodeDecodeError:  # cut in the middle of a character
         text = ""
     return f"{digest.hex()}_{text if is_valid_id(text) else head.hex()}"
+
+
+def plain_mark_name(mark: bytes, text: str) -> str:
+    """Return the document id of a mark if documents are named after messages and events.
+
+    A text that looks like a hashed name is hashed, because it might be the document id of another mark.
+    """
+    return text if is_valid_id(text) and not _MARK_NAME.fullmatch(text) else mark_name(mark)
 
 
 def is_valid_id(name: str) -> bool:

@@ -35,13 +35,14 @@ from .counters import MemoryCounters
 from .erasure import MemoryErasure
 from .forked import ForkedEntries, ForkedStore
 from .latest import MemoryLatest
+from .listing import MemoryListing
 
 VERBS, CLAIM, SETTLE = transitions.VERBS, transitions.claim, transitions.settle
 replays = transitions.replays
 Change = Callable[[Record | None, int], tuple[Record | None, Verdict]]
 
 
-class MemoryStore(MemoryErasure, MemoryLatest, MemoryCounters, Watchers, BuiltInCapabilities):
+class MemoryStore(MemoryListing, MemoryErasure, MemoryLatest, MemoryCounters, Watchers, BuiltInCapabilities):
     """Keeps records in a dict: O(1) per call at any size (O(log n) for expiry). `max_records` bounds it.
 
     A full store raises StoreFull and claims nothing: only records that no longer protect their key are evicted.

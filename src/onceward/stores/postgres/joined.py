@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from itertools import count
 from typing import Any, TypeVar
 
@@ -30,6 +31,7 @@ from onceward.stores.caller_connection import (
     transaction_block,
     wrapped_connection,
 )
+from onceward.stores.django_savepoint import django_savepoint
 
 from .caller_channel import REPEAT_HINT, TIMED_OUT, YOUR_TRANSACTION, CallerChannel, channel_for
 from .connection import Call, Rows
@@ -80,6 +82,7 @@ class PostgresJoined:
     ) -> None:
         self._wrapper = connection
         self._session = SessionSavepoint(connection)
+        self._django = django_savepoint(connection)
         self.block = transaction_block(connection)
         self._runtime = runtime
         self._table = table
@@ -128,6 +131,10 @@ class PostgresJoined:
         async def work() -> None:
             await self._require_same(deadline)
             channel = await self._connected(deadline)
+            if self._django is not None:
+                async with channel.closed_at(deadline):
+                    self._django.begin()
+                return
             await self._in_session(self._session.flush, deadline)
             await channel.command(f"SAVEPOINT {savepoint}", deadline)
             self._savepoints.append(savepoint)
@@ -137,6 +144,9 @@ class PostgresJoined:
 
     async def keep(self) -> bool:
         """Release the savepoint. If this fails, `undo` still works."""
+        if self._django is not None:
+            async with self._end_deadline():
+                return self._django.keep()
         savepoint = self._savepoints[-1]
         if not await self._is_same():
             self._savepoints.pop()
@@ -147,6 +157,9 @@ class PostgresJoined:
         return released
 
     async def undo(self) -> bool:
+        if self._django is not None:
+            async with self._end_deadline():
+                return self._django.undo()
         savepoint = self._savepoints.pop()
         if not await self._is_same(if_failed=True):
             return False
@@ -186,6 +199,11 @@ class PostgresJoined:
             self._keeps_connection = keeps_connection(self._inner_wrapper)
             self._channel = channel_for(driver, self._runtime)
         return self._channel
+
+    def _end_deadline(self) -> AbstractAsyncContextManager[None]:
+        """Bound the statements of Django that end a savepoint: Django itself has no deadline."""
+        assert self._channel is not None  # noqa: S101 (`begin` has connected it)
+        return self._channel.closed_at(time.monotonic() + END_TIMEOUT)
 
     async def _in_session(self, call: Callable[[], Awaitable[None]], deadline: float) -> None:
         """Let a SQLAlchemy Session send its statements, which have no deadline."""

@@ -7,6 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
+import msgspec
+from msgspec.structs import replace
+
 from onceward.errors import StoreUnavailable
 from onceward.protocol import transitions
 from onceward.protocol.audit import AUDIT_RETENTION, AuditEntry, AuditFilter, AuditSignature, audit_entries, purge_entry
@@ -17,6 +20,7 @@ from onceward.protocol.record import AfterCrash, Record, RecordState
 from onceward.protocol.requests import Answer, AnySettlement, ExpectedRecord, Verdict
 from onceward.stores.sql import (
     COLUMNS,
+    FIELDS,
     STATES,
     Row,
     record_from_row,
@@ -41,6 +45,7 @@ _ORDER_BY = {
     SortOrder.CREATED: "coalesce(created_at, token) DESC, id",
     SortOrder.KEY: "key, id",
 }
+_ID, _STATE, _TOKEN = (FIELDS.index(name) for name in ("id", "state", "token"))
 _AUDIT_FIELDS = AuditEntry.__struct_fields__
 
 
@@ -94,8 +99,10 @@ class CallContext(NamedTuple):
 
 
 async def scan(context: CallContext, wanted: Filter, after: bytes | None, limit: int) -> Page:
-    """Return a page of records in the order of their ids, starting after the cursor."""
-    where = _Conditions(context.now)
+    """Return a page of records, starting after the cursor: in the order of their ids, or of the unfinished index."""
+    if wanted.states and RecordState.COMPLETED not in wanted.states:
+        return await _scan_unfinished(context, wanted, after, limit)
+    where = Conditions(context.now)
     where.add_filter(wanted)
     if after is not None:
         where.add("id > {}::bytea", after)
@@ -104,9 +111,34 @@ async def scan(context: CallContext, wanted: Filter, after: bytes | None, limit:
     return Page(records, bytes(rows[limit - 1][0]) if len(rows) > limit else None, now, unreadable)
 
 
+async def _scan_unfinished(context: CallContext, wanted: Filter, after: bytes | None, limit: int) -> Page:
+    """Return a page of records that are not COMPLETED: state by state, each by its last claim, so without a sort."""
+    states = sorted({state.value for state in wanted.states})
+    start = (states[0], -1, b"") if after is None else msgspec.msgpack.decode(after, type=tuple[str, int, bytes])
+    found: list[Row] = []
+    now = 0
+    for state in states:
+        if state < start[0] or len(found) > limit:
+            continue
+        token, id = start[1:] if state == start[0] else (-1, b"")
+        where = Conditions(context.now)
+        where.add("state = {}::text", state)
+        where.add_filter(replace(wanted, states=()))
+        position = f"(token, id) > ({where.parameter(token, 'bigint')}, {where.parameter(id, 'bytea')})"
+        clauses = f"WHERE {where} AND {position} ORDER BY token, id LIMIT {limit + 1 - len(found):d}"
+        rows, now = await _select(context, clauses, where)
+        found += rows
+    records, unreadable = records_from_rows(found[:limit])
+    if len(found) <= limit:
+        return Page(records, None, now, unreadable)
+    last = found[limit - 1]
+    position_after = (last[_STATE], last[_TOKEN], bytes(last[_ID]))
+    return Page(records, msgspec.msgpack.encode(position_after), now, unreadable)
+
+
 async def first(context: CallContext, wanted: Filter, order: SortOrder, limit: int) -> Page:
     """Return the first records in an order. Only ids are sorted: records may contain large results."""
-    where = _Conditions(context.now)
+    where = Conditions(context.now)
     where.add_filter(wanted)
     order_by = f"{_ORDER_BY[order]} LIMIT {limit:d}"
     chosen = f"SELECT id FROM {context.table.statements.prefix}onceward_records WHERE {where} ORDER BY {order_by}"  # noqa: S608 (our own texts)
@@ -115,7 +147,7 @@ async def first(context: CallContext, wanted: Filter, order: SortOrder, limit: i
     return Page(records, None, now, unreadable)
 
 
-class _Conditions:
+class Conditions:
     """Conditions of a WHERE clause and their parameters. The first parameter is the time."""
 
     def __init__(self, now: int | None) -> None:
@@ -125,6 +157,11 @@ class _Conditions:
     def add(self, text: str, value: Any) -> None:
         self.values.append(value)
         self._texts.append(text.format(f"${len(self.values)}"))
+
+    def parameter(self, value: Any, kind: str) -> str:
+        """Add a parameter; return its placeholder."""
+        self.values.append(value)
+        return f"${len(self.values)}::{kind}"
 
     def add_filter(self, wanted: Filter) -> None:
         if wanted.states:
@@ -143,7 +180,7 @@ class _Conditions:
         return " AND ".join(self._texts) or "TRUE"
 
 
-async def _select(context: CallContext, clauses: str, where: _Conditions) -> tuple[list[Row], int]:
+async def _select(context: CallContext, clauses: str, where: Conditions) -> tuple[list[Row], int]:
     """Return the rows of records, and the store's time even if there are no rows."""
     inner = f"SELECT {COLUMNS} FROM {context.table.statements.prefix}onceward_records {clauses}"  # noqa: S608 (our own texts)
     text = (
@@ -248,15 +285,15 @@ class PurgeProgress:
         self.time = 0
         """The purge has already visited records that could be purged before this time."""
 
-        self.free_id = b""
-        """FREE records up to this id were visited before."""
+        self.free_token = 0
+        """FREE records with a lower token were visited before."""
 
         self.audit_entry = 0
         """The number of the audit entry that counts the deleted records; 0 if there is none yet."""
 
     def add(self, record: Record) -> None:
         if record.state is RecordState.FREE:
-            self.free_id = record.id
+            self.free_token = record.token
         elif record.valid_until is not None:
             self.time = max(record.valid_until, record.token + transitions.CLOCK_MARGIN + 1)
 
@@ -266,7 +303,7 @@ async def purge(
 ) -> tuple[int, int]:
     """Delete one chunk. Return the number of candidates and of deleted records. Updates `progress`."""
     statements, ages = context.table.statements, (transitions.CLOCK_MARGIN, KEEP_UNFINISHED)
-    values = (*ages, limit, AfterCrash.RERUN.value, progress.time, progress.free_id)
+    values = (*ages, limit, AfterCrash.RERUN.value, progress.time, progress.free_token)
     rows = await context.rows(statements.purgeable, context.now, *values)
     now = rows[0][0]
     candidates = [(version, record_or_stub(tuple(columns))) for _, version, *columns in rows if version is not None]
@@ -302,7 +339,7 @@ async def purge_audit(context: CallContext) -> None:
 
 async def audit(context: CallContext, wanted: AuditFilter, limit: int) -> list[AuditEntry]:
     """Return audit entries, the most recent first."""
-    where = _Conditions(context.now)
+    where = Conditions(context.now)
     for name, kind in (("id", "bytea"), ("scope", "text"), ("key", "text")):
         value = getattr(wanted, name)
         if value is not None:

@@ -27,6 +27,7 @@ from onceward.protocol.capabilities import (
     Transactions,
 )
 from onceward.protocol.fork import call_in_forked_child
+from onceward.protocol.listing import Listing, ListingFilter, ListingPage
 from onceward.protocol.ports import Clock, Filter, Page, SortOrder
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, ExpectedRecord, Renewal, Verdict
@@ -34,7 +35,7 @@ from onceward.protocol.runtime import Answers, Runtime
 from onceward.stores.group_commit import GroupCommit
 from onceward.stores.watchers import Watchers
 
-from . import maintenance, schema
+from . import listing, maintenance, schema
 from .counters import PostgresCounters
 from .erasure import PostgresErasure
 from .errors import RETRYABLE, UNPREPARED, PostgresRefused, explain
@@ -88,6 +89,10 @@ class PostgresStore(PostgresLatest, PostgresCounters, PostgresErasure, GroupComm
         self._pool = Pool(
             self._settings.conninfo, self.name, self._settings.connections, prepares=self._settings.prepare
         )
+
+    @property
+    def listing(self) -> Listing:
+        return self
 
     @property
     def clock(self) -> Clock | None:
@@ -216,6 +221,15 @@ class PostgresStore(PostgresLatest, PostgresCounters, PostgresErasure, GroupComm
 
     async def counts(self, *, timeout: float) -> dict[tuple[str, RecordState], int]:
         return await self._run(timeout, maintenance.counts)
+
+    async def newest(self, wanted: ListingFilter, *, cursor: bytes | None, limit: int, timeout: float) -> ListingPage:
+        return await self._run(timeout, listing.newest, wanted, cursor, limit)
+
+    async def oldest_pending(self, wanted: ListingFilter, *, limit: int, timeout: float) -> ListingPage:
+        return await self._run(timeout, listing.oldest_pending, wanted, limit)
+
+    async def count_unfinished(self, limit: int, *, timeout: float) -> dict[RecordState, int]:
+        return await self._run(timeout, listing.count_unfinished, limit)
 
     async def purge(self, limit: int, *, timeout: float, signed: AuditSignature | None = None) -> int:
         """Purge in chunks, each in a transaction of its own: one huge DELETE would lock, bloat and deadlock."""

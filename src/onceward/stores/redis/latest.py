@@ -25,6 +25,7 @@ DECISIONS: Final = (
     LatestDecision.MISMATCH,
     LatestDecision.PARKED,
     LatestDecision.SKEW,
+    LatestDecision.EVENT_MISMATCH,
 )
 APPLIES: Final = 16
 CONFLICT: Final = 32

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -22,6 +22,7 @@ from onceward.stores.caller_connection import (
     SessionSavepoint,
     keeps_connection,
 )
+from onceward.stores.django_savepoint import django_savepoint
 
 from . import errors as sqlite_errors
 from . import latest as latest_rows
@@ -36,6 +37,8 @@ MIN_WAIT, MAX_WAIT = 0.001, 0.05  # seconds between attempts to take the write l
 TAKE_WRITE_LOCK = "UPDATE onceward_meta SET value = value WHERE name IS NULL"
 """Changes nothing, but takes the write lock before anything is read: SQLite refuses writes from a stale snapshot."""
 
+LIST_DATABASES = "PRAGMA database_list"
+
 BLOCKS_RELEASE = "PRAGMA main.journal_mode"
 """Only reads, but SQLite treats it as a writing statement: until its row is fetched, no savepoint can be released."""
 
@@ -49,12 +52,17 @@ def check_connection(connection: Any, file: os.stat_result | None, name: str) ->
             f"cannot join a {type(connection).__module__}.{type(connection).__qualname__}",
             hint="pass a sqlite3.Connection to the store's own file",
         )
+    with _plain_cursor(connection) as cursor:
+        check_databases(cursor.execute(LIST_DATABASES).fetchall(), file, name)
+    _must_begin(connection)
+
+
+def check_databases(databases: list[Any], file: os.stat_result | None, name: str) -> None:
+    """Raise ConfigurationError if the connection's main database is not the store's file."""
     if file is None:
         raise ConfigurationError(
             f"{name} is not open yet", hint="open the store first: tables are not created in your transaction"
         )
-    with _plain_cursor(connection) as cursor:
-        databases = cursor.execute("PRAGMA database_list").fetchall()
     path = next((path for _, schema, path in databases if schema == "main"), "")
     try:
         same = bool(path) and os.path.samestat(Path(path).stat(), file)
@@ -65,7 +73,6 @@ def check_connection(connection: Any, file: os.stat_result | None, name: str) ->
             f"this connection is on {path or 'a private database'}, not on {name}: the two cannot commit together",
             hint="open the connection on the store's file, or the store on the connection's file",
         )
-    _must_begin(connection)
 
 
 def _must_begin(connection: Connection) -> bool:
@@ -125,11 +132,12 @@ class SQLiteJoined:
     number: str | None = None  # SQLite has no transaction ids: whatever is in the file was committed
 
     def __init__(
-        self, connection: Connection, runtime: Runtime, clock: Clock, name: str, *, block: str, wrapper: Any
+        self, connection: Connection | None, runtime: Runtime, clock: Clock, name: str, *, block: str, wrapper: Any
     ) -> None:
-        self._connection = connection
-        self._keeps_connection = keeps_connection(wrapper)
+        self._connection: Any = connection
+        self._keeps_connection: Callable[[], bool] = bool if connection is None else keeps_connection(wrapper)
         self._session = SessionSavepoint(wrapper)
+        self._django = django_savepoint(wrapper)
         self.block = block
         self._runtime = runtime
         self._clock = clock
@@ -152,8 +160,9 @@ class SQLiteJoined:
         """Apply the events behind a savepoint: if this fails, the caller must not commit a mark without its state."""
         await self.begin(timeout=timeout)
         try:
-            with _plain_cursor(self._connection) as cursor:
-                decisions = latest_rows.apply_deliveries(cursor, deliveries, keep, self._clock.now())
+            decisions = await self._run(
+                lambda cursor: latest_rows.apply_deliveries(cursor, deliveries, keep, self._clock.now())
+            )
             await self.keep()
         except BaseException:
             await self.undo()
@@ -161,8 +170,7 @@ class SQLiteJoined:
         return decisions.answers
 
     async def read_latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:  # noqa: ARG002 (reads without waiting)
-        with _plain_cursor(self._connection) as cursor:
-            return latest_rows.read_states(cursor, ids, self._clock.now())
+        return await self._run(lambda cursor: latest_rows.read_states(cursor, ids, self._clock.now()))
 
     def is_open(self) -> bool:
         if not self._in_transaction():
@@ -190,13 +198,18 @@ class SQLiteJoined:
         """
         try:
             return self._keeps_connection() and self._connection.in_transaction
-        except sqlite3.ProgrammingError:  # the connection was closed, which ended its transaction
+        except (sqlite3.ProgrammingError, ValueError):  # the connection was closed, which ended its transaction
             return False
 
-    def _set_marker(self) -> None:
+    async def _run(self, work: Callable[[Cursor], T]) -> T:
+        """Run the work with a cursor of the caller's connection."""
+        with _plain_cursor(self._connection) as cursor:
+            return work(cursor)
+
+    async def _set_marker(self) -> None:
         if _always_in_transaction(self._connection) and not self.is_open():
             self._marker = f"onceward_{next(_savepoint_numbers)}"
-            self._execute(f"SAVEPOINT {self._marker}")
+            await self._execute(f"SAVEPOINT {self._marker}")
 
     def _savepoint_exists(self, savepoint: str) -> bool:
         """Return whether the savepoint exists, by a RELEASE that SQLite must refuse.
@@ -213,26 +226,33 @@ class SQLiteJoined:
 
     async def begin(self, *, timeout: float) -> None:
         await self._take_write_lock(timeout)  # a savepoint outside of a transaction would commit on RELEASE
+        if self._django is not None:
+            self._django.begin()
+            return
         await self._session.flush()
         savepoint = f"onceward_{next(_savepoint_numbers)}"
-        self._execute(f"SAVEPOINT {savepoint}")
+        await self._execute(f"SAVEPOINT {savepoint}")
         self._savepoints.append(savepoint)
         await self._session.begin()
 
     async def keep(self) -> bool:
         """Release the savepoint. If this fails, `undo` still works."""
+        if self._django is not None:
+            return self._django.keep()
         savepoint = self._savepoints[-1]
         if self._in_transaction():
             await self._session.commit()
-        released = self._end_savepoint(savepoint, f"RELEASE {savepoint}")
+        released = await self._end_savepoint(savepoint, f"RELEASE {savepoint}")
         self._savepoints.pop()
         return released
 
     async def undo(self) -> bool:
+        if self._django is not None:
+            return self._django.undo()
         savepoint = self._savepoints.pop()
         if self._in_transaction():
             await self._session.rollback()
-        return self._end_savepoint(savepoint, f"ROLLBACK TO {savepoint}", f"RELEASE {savepoint}")
+        return await self._end_savepoint(savepoint, f"ROLLBACK TO {savepoint}", f"RELEASE {savepoint}")
 
     async def abandon(self) -> bool:
         if not self._in_transaction():
@@ -241,32 +261,37 @@ class SQLiteJoined:
             Connection.rollback(self._connection)  # not by SQL: with autocommit=False, Python begins the next one
         return True
 
-    def _end_savepoint(self, savepoint: str, *statements: str) -> bool:
+    async def _end_savepoint(self, savepoint: str, *statements: str) -> bool:
         """Execute the statements. Return False if the savepoint is gone, because its transaction has ended."""
         if not self._in_transaction():
             return False
         try:
-            self._execute(*statements)
+            await self._execute(*statements)
         except StoreBroken as error:
             if _savepoint_is_missing(savepoint, error.__cause__):
                 return False
             raise
         return True
 
-    def _execute(self, *statements: str) -> None:
-        with _plain_cursor(self._connection) as cursor:
+    async def _execute(self, *statements: str) -> None:
+        def work(cursor: Cursor) -> None:
             for statement in statements:
                 cursor.execute(statement)
+
+        await self._run(work)
 
     async def _apply(self, change: Change[Request], requests: Sequence[Request], timeout: float) -> list[Answer]:
         ids = ids_of(requests)
         await self._take_write_lock(timeout)
-        with _plain_cursor(self._connection) as cursor:
+
+        def work(cursor: Cursor) -> list[Answer]:
             found = SELECT_ON_CALLER_CONNECTION.fetch(cursor, ids)
             answers, changes = compute_answers(found, change, requests, self._clock.now())
             if changes:
                 write(cursor, found, answers)
-        return answers
+            return answers
+
+        return await self._run(work)
 
     async def _take_write_lock(self, timeout: float) -> None:
         """Wait for other writers without blocking an event loop: SQLite tries once, then the runtime sleeps."""
@@ -275,9 +300,9 @@ class SQLiteJoined:
         deadline = self._runtime.monotonic() + timeout
         pause = MIN_WAIT
         while True:
-            busy = self._try_write_lock()
+            busy = await self._run(self._try_write_lock)
             if busy is None:
-                self._set_marker()
+                await self._set_marker()
                 return
             if sqlite_errors.extended_code(busy) == sqlite3.SQLITE_BUSY_SNAPSHOT:
                 raise RetryTransaction(
@@ -293,17 +318,16 @@ class SQLiteJoined:
             await self._runtime.sleep(min(pause * (0.5 + self._runtime.jitter() / 2), remaining))
             pause = min(pause * 2, MAX_WAIT)
 
-    def _try_write_lock(self) -> sqlite3.Error | None:
-        with _plain_cursor(self._connection) as cursor:
-            statement = "BEGIN IMMEDIATE" if _must_begin(self._connection) else TAKE_WRITE_LOCK
-            busy_timeout = cursor.execute("PRAGMA busy_timeout").fetchall()[0][0]
-            cursor.execute("PRAGMA busy_timeout = 0").fetchall()
-            try:
-                cursor.execute(statement)
-            except sqlite3.OperationalError as error:
-                if sqlite_errors.is_busy(error):
-                    return error
-                raise
-            finally:
-                cursor.execute(f"PRAGMA busy_timeout = {busy_timeout:d}").fetchall()
+    def _try_write_lock(self, cursor: Cursor) -> sqlite3.Error | None:
+        statement = "BEGIN IMMEDIATE" if _must_begin(self._connection) else TAKE_WRITE_LOCK
+        busy_timeout = cursor.execute("PRAGMA busy_timeout").fetchall()[0][0]
+        cursor.execute("PRAGMA busy_timeout = 0").fetchall()
+        try:
+            cursor.execute(statement)
+        except sqlite3.OperationalError as error:
+            if sqlite_errors.is_busy(error):
+                return error
+            raise
+        finally:
+            cursor.execute(f"PRAGMA busy_timeout = {busy_timeout:d}").fetchall()
         return None

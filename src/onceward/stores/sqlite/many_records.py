@@ -8,11 +8,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature, purge_entry
+from onceward.protocol.listing import ListingFilter, ListingPage
 from onceward.protocol.ports import Clock, Filter, Page, SortOrder
 from onceward.protocol.record import RecordState
 from onceward.protocol.runtime import Runtime
 
-from . import audit, maintenance
+from . import audit, listing, maintenance
 from .connection import SQLiteConnection
 
 Cursor = sqlite3.Cursor
@@ -40,6 +41,22 @@ class SQLiteManyRecords:
     async def counts(self, *, timeout: float) -> dict[tuple[str, RecordState], int]:
         deadline = time.monotonic() + timeout
         found: dict[tuple[str, RecordState], int] = await self._run_until(deadline, self._counts, deadline)
+        return found
+
+    async def newest(self, wanted: ListingFilter, *, cursor: bytes | None, limit: int, timeout: float) -> ListingPage:
+        return await self._list(timeout, listing.newest, wanted, cursor, limit)
+
+    async def oldest_pending(self, wanted: ListingFilter, *, limit: int, timeout: float) -> ListingPage:
+        return await self._list(timeout, listing.oldest_pending, wanted, limit)
+
+    async def _list(self, timeout: float, work: Callable[..., ListingPage], *arguments: Any) -> ListingPage:
+        deadline = time.monotonic() + timeout
+        page: ListingPage = await self._run_until(deadline, self._listed, deadline, work, *arguments)
+        return page
+
+    async def count_unfinished(self, limit: int, *, timeout: float) -> dict[RecordState, int]:
+        deadline = time.monotonic() + timeout
+        found: dict[RecordState, int] = await self._run_until(deadline, listing.count_unfinished, limit)
         return found
 
     async def purge(self, limit: int, *, timeout: float, signed: AuditSignature | None = None) -> int:
@@ -75,6 +92,12 @@ class SQLiteManyRecords:
     def _first(self, cursor: Cursor, wanted: Filter, order: SortOrder, limit: int, deadline: float) -> Page:
         with maintenance.with_deadline(cursor, deadline):
             return maintenance.first(cursor, wanted, order, limit, self._clock.now())
+
+    def _listed(
+        self, cursor: Cursor, deadline: float, work: Callable[..., ListingPage], *arguments: Any
+    ) -> ListingPage:
+        with maintenance.with_deadline(cursor, deadline):
+            return work(cursor, *arguments, self._clock.now())
 
     def _counts(self, cursor: Cursor, deadline: float) -> dict[tuple[str, RecordState], int]:
         with maintenance.with_deadline(cursor, deadline):

@@ -56,7 +56,7 @@ CREATE TABLE onceward_records (
 ;
 CREATE INDEX onceward_purgeable ON onceward_records (max(valid_until, token + 3600000001)) WHERE valid_until IS NOT NULL
 ;
-CREATE INDEX onceward_unfinished ON onceward_records (state, id) WHERE state IS NOT NULL
+CREATE INDEX onceward_unfinished ON onceward_records (state, token) WHERE state IS NOT NULL
 ;
 CREATE VIEW onceward_keys AS SELECT
     scope, key, coalesce(state, 'COMPLETED') AS state, coalesce(attempt, 1) AS attempt,
@@ -72,7 +72,8 @@ FROM onceward_records
 """NULL stands for the usual value, for example for the state COMPLETED: `stores/sql.py` says for which in each column.
 
 `onceward_purgeable` holds the time from which a record may be purged: its end, but not before its token is an hour old.
-`onceward_unfinished` stays small, because work completes; it serves listings and finds abandoned records.
+`onceward_unfinished` stays small, because work completes; it serves listings, by the last claim, and finds abandoned
+records.
 `onceward_keys` is for people: the usual values written out, and times as text in UTC.
 """
 
@@ -175,12 +176,19 @@ def prepare(cursor: Cursor, name: str, *, migrate: bool) -> None:
 def examine(path: str, timeout: float) -> Schema:
     """Return the file's schema version and the missing migrations, without creating or changing the file."""
     file = Path(path)
-    version = min_reader = 0
-    if file.exists():
-        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=timeout)) as connection:
-            cursor = connection.cursor()
-            version = _version(cursor)
-            min_reader = _meta(cursor, "min_reader") if version else 0
+    if not file.exists():
+        return _schema(0, 0)
+    with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=timeout)) as connection:
+        return examine_open(connection.cursor())
+
+
+def examine_open(cursor: Cursor) -> Schema:
+    """Return the schema version and the missing migrations of an open database."""
+    version = _version(cursor)
+    return _schema(version, _meta(cursor, "min_reader") if version else 0)
+
+
+def _schema(version: int, min_reader: int) -> Schema:
     return Schema(version, LATEST, min_reader, tuple(statements(version)) if version < LATEST else ())
 
 

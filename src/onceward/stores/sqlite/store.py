@@ -28,16 +28,18 @@ from onceward.protocol.capabilities import (
     Sorting,
     Transactions,
 )
+from onceward.protocol.listing import Listing
 from onceward.protocol.ports import Clock
 from onceward.protocol.record import CompletedRecord, Record
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, ExpectedRecord, Renewal, Verdict
 from onceward.protocol.runtime import Answers, Runtime
-from onceward.stores.caller_connection import driver_connection, transaction_block
+from onceward.stores.caller_connection import driver_connection, is_async_wrapper, transaction_block
 from onceward.stores.clock import WallClock
 from onceward.stores.group_commit import GroupCommit
 from onceward.stores.watchers import Watchers
 
 from . import errors as sqlite_errors
+from .async_joined import AsyncSQLiteJoined
 from .cache import RecordCache, StaleCache
 from .connection import MEMORY, Cursor, SQLiteConnection
 from .counters import SQLiteCounters
@@ -136,6 +138,10 @@ class SQLiteStore(SQLiteLatest, SQLiteCounters, SQLiteErasure, SQLiteManyRecords
         return self
 
     @property
+    def listing(self) -> Listing:
+        return self
+
+    @property
     def latest(self) -> LatestStates:
         return self
 
@@ -221,9 +227,12 @@ class SQLiteStore(SQLiteLatest, SQLiteCounters, SQLiteErasure, SQLiteManyRecords
 
     def join(self, connection: Any, runtime: Runtime) -> SQLiteJoined:
         """Return the store inside the caller's transaction, on the caller's connection to the same file."""
-        driver = driver_connection(connection, runtime)
-        check_connection(driver, self._connection.file, self.name)
+        file = self._connection.file
         block = transaction_block(connection)
+        if is_async_wrapper(connection) and runtime.supports_cancellation:
+            return AsyncSQLiteJoined(connection, runtime, self._clock, self.name, block=block, file=file)
+        driver = driver_connection(connection, runtime)
+        check_connection(driver, file, self.name)
         return SQLiteJoined(driver, runtime, self._clock, self.name, block=block, wrapper=connection)
 
     def _run(self, timeout: float, work: Callable[..., T], *arguments: Any) -> Coroutine[Any, Any, T]:

@@ -212,7 +212,7 @@ class LatestChecks(StoreFactory):
         )
         state = await one.state()
         assert state is not None, "the state is missing"
-        assert_equal(state.order, later.order, "the order: the highest of all deliveries")
+        assert_equal(state.order, first.order, "the order: a known message changes nothing")
 
     @check(mission=("E3",))
     async def test_a_stale_event_marks_its_message_as_known(self, harness: Harness) -> None:
@@ -228,35 +228,40 @@ class LatestChecks(StoreFactory):
             await one.decisions(event(time=3, message="late")), [LatestDecision.MISMATCH], "with other content"
         )
         assert_equal(
-            await one.decisions(event(time=9, message="new", event="late event")),
+            await one.decisions(event(time=4, message="new", event="late event")),
             [LatestDecision.DUPLICATE_EVENT],
             "its event",
         )
 
     @check(mission=("E4",))
-    async def test_a_republished_event_is_a_duplicate_and_may_still_update_the_state(self, harness: Harness) -> None:
+    async def test_a_republished_event_changes_nothing_whatever_its_transport_says(self, harness: Harness) -> None:
         one = await deliverer(harness)
         first = event(time=5, value=b"v", message="m1", event="e", published=1)
         again = event(time=5, value=b"v", message="m2", event="e", published=2)
         assert_equal(await one.decisions(first), [LatestDecision.APPLIED], "the event")
+        before = await one.state()
         assert_equal(await one.send(again), [LatestResult(LatestDecision.DUPLICATE_EVENT)], "published again")
-        assert_equal((await one.states())["one"], (again.order, b"v"), "the state: of the highest order")
+        assert_equal(await one.state(), before, "the state: nothing of it changes")
         assert_equal(
             await one.send(again),
             [LatestResult(LatestDecision.DUPLICATE_MESSAGE)],
             "its second message, delivered again",
         )
-        changed = event(time=6, value=b"w", message="m3", event="e")
+
+    @check(mission=("E4",))
+    async def test_a_known_event_with_other_content_is_a_mismatch(self, harness: Harness) -> None:
+        one = await deliverer(harness)
+        await one.decisions(event(time=5, value=b"v", message="m1", event="e"))
+        before = await one.state()
+        for time in (1, 5, 9):
+            other = event(time=time, value=b"other", message=f"m at {time}", event="e")
+            twice = await one.send(other, other)
+            assert_equal(twice, [LatestResult(LatestDecision.EVENT_MISMATCH)] * 2, f"other content at {time}")
+        assert_equal(await one.state(), before, "the state: a mismatch changes nothing")
         assert_equal(
-            await one.send(changed),
-            [LatestResult(LatestDecision.DUPLICATE_EVENT, applied=True)],
-            "newer, with other content",
-        )
-        assert_equal(await one.value(), b"w", "the value: deduplication determines the outcome, never the state")
-        assert_equal(
-            await one.send(event(time=1, message="m4", event="e")),
-            [LatestResult(LatestDecision.DUPLICATE_EVENT)],
-            "older",
+            await one.decisions(event(time=9, value=b"new", message="m at 9", event="another")),
+            [LatestDecision.APPLIED],
+            "the message of a mismatch is not remembered",
         )
 
     @check(mission=("E6",))

@@ -49,8 +49,11 @@ CREATE TABLE {schema}onceward_records (
 CREATE INDEX onceward_purgeable ON {schema}onceward_records (greatest(valid_until, token + 3600000001))
     WHERE valid_until IS NOT NULL
 ;
--- For listings and recovery. It stays small, because work completes.
-CREATE INDEX onceward_unfinished ON {schema}onceward_records (state, id) WHERE state IS NOT NULL
+-- For listings by the last claim, and for recovery. It stays small, because work completes.
+CREATE INDEX onceward_unfinished ON {schema}onceward_records (state, token, id) WHERE state IS NOT NULL
+;
+-- For listings of all records by the last claim.
+CREATE INDEX onceward_newest ON {schema}onceward_records (token)
 ;
 -- For people: the records with the usual values written out, and with readable times.
 CREATE VIEW {schema}onceward_keys AS SELECT

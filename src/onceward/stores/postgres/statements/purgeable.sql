@@ -15,8 +15,8 @@ SELECT old.now, found.* FROM old LEFT JOIN LATERAL (
         ORDER BY greatest{purgeable_from} LIMIT $4::bigint
     ) UNION ALL (
         SELECT xmin AS version, {columns_without_result} FROM {schema}onceward_records
-        WHERE state = 'FREE' AND id > $7::bytea AND token < old.token AND coalesce(min_reader, 1) <= {reader}
-        ORDER BY id LIMIT $4::bigint
+        WHERE state = 'FREE' AND token BETWEEN $7::bigint AND old.token - 1 AND coalesce(min_reader, 1) <= {reader}
+        ORDER BY token LIMIT $4::bigint
     ) UNION ALL (
         SELECT xmin AS version, {columns_without_result} FROM {schema}onceward_records
         WHERE state = 'PENDING' AND lease_until <= old.given_up AND token < old.token

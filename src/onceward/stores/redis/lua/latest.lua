@@ -17,6 +17,7 @@
 -- written first: a mark without its state would be a lost event.
 
 local APPLIED, DUPLICATE_MESSAGE, DUPLICATE_EVENT, STALE, MISMATCH, EVENT_PARKED, SKEW = 0, 1, 2, 3, 4, 5, 6
+local EVENT_MISMATCH = 7
 local APPLIES, CONFLICT, NOT_DECIDED = 16, 32, 255
 local STATE_FORMAT = '<BI8I8BI2I2I4I4'
 local STATE_SIZE = 30
@@ -72,16 +73,17 @@ local function write_state(key, state, order, more)
   put(key, char(READER) .. bytes(now) .. bytes(ends or 0) .. state, ends)
 end
 
--- Returns the decision about a delivery, given the order of the stored state.
-local function decide(name, order, before, is_newer)
-  if not before then return (name or APPLIED) + APPLIES end
-  local is_new = sub(order, -CONTENT) ~= sub(before, -CONTENT)
-  local conflict = order ~= before and sub(order, 1, -CONTENT - 1) == sub(before, 1, -CONTENT - 1) and CONFLICT or 0
-  if is_newer then
-    if not name then return APPLIED + APPLIES + conflict end
-    return is_new and name + APPLIES + conflict or name  -- otherwise republished: later, but with the same content
-  end
-  return (name or order == before and DUPLICATE_MESSAGE or STALE) + conflict
+-- Compares two content hashes. Hashes of different encoder versions cannot be compared and count as equal.
+local function same_content(seen, content)
+  return seen == content or byte(seen) ~= byte(content)
+end
+
+-- Returns the decision about a delivery that no mark knows, given the order of the stored state.
+local function decide(order, before, is_newer)
+  if not before then return APPLIED + APPLIES end
+  if order == before then return DUPLICATE_MESSAGE end
+  local conflict = sub(order, 1, -CONTENT - 1) == sub(before, 1, -CONTENT - 1) and CONFLICT or 0
+  return (is_newer and APPLIED + APPLIES or STALE) + conflict
 end
 
 local function apply(entity, message, event, q)
@@ -91,24 +93,20 @@ local function apply(entity, message, event, q)
   local content = sub(order, -CONTENT)
   local before, more, is_closed = read_state(entity)
   if is_closed then return SKEW end
-  local seen = has_message == 1 and read_mark(message) or nil
-  local known = not seen and has_event == 1 and read_mark(event) or nil
-  local name
-  if seen then
-    -- hashes of different encoder versions cannot be compared
-    if seen ~= content and byte(seen) == byte(content) then return MISMATCH end
-    name = DUPLICATE_MESSAGE
-  elseif now < not_before then
-    return EVENT_PARKED
-  elseif known then
-    name = DUPLICATE_EVENT
-  end
-  local is_newer = not before or is_greater(order, before)
-  local answer = decide(name, order, before, is_newer)
+  local seen = has_message == 1 and read_mark(message)
+  if seen then return same_content(seen, content) and DUPLICATE_MESSAGE or MISMATCH end
+  if now < not_before then return EVENT_PARKED end
+  local known = has_event == 1 and read_mark(event)
+  if known and not same_content(known, content) then return EVENT_MISMATCH end
   local mark = bytes(now) .. bytes(MARKS_END) .. content .. sub(q, 13, 12 + trace_size)
-  if is_newer then write_state(entity, state, order, more) end
-  if has_event == 1 and not seen and not known then put(event, mark, MARKS_END) end
-  if has_message == 1 and not seen then put(message, mark, MARKS_END) end
+  local answer = DUPLICATE_EVENT
+  if not known then
+    local is_newer = not before or is_greater(order, before)
+    answer = decide(order, before, is_newer)
+    if is_newer then write_state(entity, state, order, more) end
+    if has_event == 1 then put(event, mark, MARKS_END) end
+  end
+  if has_message == 1 then put(message, mark, MARKS_END) end
   return answer
 end
 

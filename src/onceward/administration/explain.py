@@ -16,7 +16,7 @@ from onceward.protocol.transitions import Row, row_of
 from onceward.protocol.unstored import unstored_reason
 from onceward.sagas.decisions import is_requeued
 
-from .display import moment, span
+from .times import moment, span
 
 RUNS_AS_NEW_WORK = "A delivery now runs it as new work."
 

@@ -1,0 +1,131 @@
+"""List records, newest first, page by page, on every store.
+
+Stores with the capability `listing` use an index. For the others, all records are scanned: that is fine for some
+hundred thousand records, and takes seconds for millions.
+"""
+
+from __future__ import annotations
+
+import base64
+import heapq
+from collections.abc import AsyncIterator
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from onceward.errors import ConfigurationError
+from onceward.protocol.listing import UNFINISHED, ListingFilter, ListingPage
+from onceward.protocol.ports import Filter, Store
+from onceward.protocol.record import Record, RecordState
+
+from .model import Capped
+
+TIMEOUT: Final = 30.0
+SCAN_PAGE: Final = 200  # records per page: each may contain a result of a megabyte
+MAX_CURSOR: Final = 1000  # characters
+
+_position = msgspec.msgpack.Decoder(tuple[int, bytes]).decode
+
+
+async def newest(
+    store: Store, wanted: ListingFilter, *, cursor: str | None = None, limit: int, timeout: float = TIMEOUT
+) -> ListingPage:
+    """Return a page of records without their results, newest first."""
+    after = None if cursor is None else decode_cursor(cursor)
+    if store.listing is not None:
+        return await store.listing.newest(wanted, cursor=after, limit=limit, timeout=timeout)
+    return await _newest_by_scan(store, wanted, after, limit, timeout)
+
+
+async def _newest_by_scan(
+    store: Store, wanted: ListingFilter, cursor: bytes | None, limit: int, timeout: float
+) -> ListingPage:
+    """Scan all records, and keep the first ones after the cursor."""
+    try:
+        after = None if cursor is None else _position(cursor)
+    except msgspec.MsgspecError as error:
+        raise invalid_cursor() from error
+    best: list[Record] = []
+    unreadable: list[str] = []
+    now = 0
+    async for page in _scan(store, wanted, timeout):
+        now = page.now
+        unreadable += page.unreadable
+        chosen = (one for one in page.records if wanted.matches(one) and (after is None or _sort_key(one) > after))
+        unique = {one.id: one for one in (*best, *(replace(one, result=None) for one in chosen))}
+        best = heapq.nsmallest(limit + 1, unique.values(), key=_sort_key)
+    following = msgspec.msgpack.encode(_sort_key(best[limit - 1])) if len(best) > limit else None
+    return ListingPage(best[:limit], following, now, unreadable=tuple(unreadable))
+
+
+async def _scan(store: Store, wanted: ListingFilter, timeout: float) -> AsyncIterator[ListingPage]:
+    only = wanted.scopes[0] if len(wanted.scopes) == 1 and "@" in wanted.scopes[0] else None
+    records = Filter(states=wanted.states, scope=only, prefix=wanted.prefix or None)
+    cursor = None
+    while True:
+        page = await store.scan(records, cursor=cursor, limit=SCAN_PAGE, timeout=timeout)
+        yield ListingPage(page.records, page.cursor, page.now, unreadable=page.unreadable)
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
+def _sort_key(record: Record) -> tuple[int, bytes]:
+    return -record.token, record.id
+
+
+async def all_newest(
+    store: Store, wanted: ListingFilter, *, limit: int, page_size: int = 1000
+) -> tuple[list[Record], int, bool]:
+    """Return up to `limit` records, the store's time, and whether there are more. Pages are read until then."""
+    found: list[Record] = []
+    cursor: str | None = None
+    while True:
+        page = await newest(store, wanted, cursor=cursor, limit=min(page_size, limit - len(found)))
+        found += page.records
+        if page.cursor is None or len(found) >= limit:
+            return found, page.now, page.cursor is not None
+        cursor = encode_cursor(page.cursor)
+
+
+async def count_unfinished(store: Store, limit: int, timeout: float = TIMEOUT) -> dict[RecordState, Capped]:
+    """Return how many records are in each unfinished state. Counting stops at `limit`."""
+    if store.listing is not None:
+        counts = await store.listing.count_unfinished(limit + 1, timeout=timeout)
+    else:
+        counts = dict.fromkeys(UNFINISHED, 0)
+        for (_, state), number in (await store.counts(timeout=timeout)).items():
+            if state in counts:
+                counts[state] += number
+    return {state: Capped(min(counts.get(state, 0), limit), counts.get(state, 0) > limit) for state in UNFINISHED}
+
+
+async def oldest_pending(store: Store, wanted: ListingFilter, timeout: float = TIMEOUT) -> tuple[Record, int] | None:
+    """Return the PENDING record that was claimed first, and the store's time."""
+    if store.listing is not None:
+        page = await store.listing.oldest_pending(wanted, limit=1, timeout=timeout)
+        return (page.records[0], page.now) if page.records else None
+    found: tuple[Record, int] | None = None
+    async for part in _scan(store, replace(wanted, states=(RecordState.PENDING,)), timeout):
+        for record in part.records:
+            if wanted.matches_scope(record.scope) and (found is None or record.token < found[0].token):
+                found = replace(record, result=None), part.now
+    return found
+
+
+def encode_cursor(cursor: bytes) -> str:
+    return base64.urlsafe_b64encode(cursor).decode("ascii").rstrip("=")
+
+
+def decode_cursor(text: str) -> bytes:
+    """Return the cursor that `encode_cursor` made into a text."""
+    text = text[:MAX_CURSOR]
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except ValueError as error:
+        raise invalid_cursor() from error
+
+
+def invalid_cursor() -> ConfigurationError:
+    return ConfigurationError("this is not a cursor", hint="use the cursor of the previous page, with the same filters")

@@ -1,0 +1,31 @@
+"""Hide fields of stored results and inputs whose names suggest a secret or personal data."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+HIDDEN: Final = "***"
+DEFAULT_FIELDS: Final = (
+    "pass", "secret", "token", "credential", "pwd", "authorization", "cookie", "api_key", "apikey", "private",
+    "card", "cvc", "cvv", "iban", "account_number", "ssn",
+)  # fmt: skip
+
+
+class Redaction:
+    """The rule that hides values: a field is hidden if its name contains one of these words, in any case."""
+
+    def __init__(self, *fields: str) -> None:
+        words = fields or DEFAULT_FIELDS
+        self._hides = re.compile("|".join(map(re.escape, words)), re.IGNORECASE).search
+
+    def hides(self, field: str) -> bool:
+        return self._hides(field) is not None
+
+    def apply(self, value: Any) -> Any:
+        """Return a JSON value with hidden fields replaced by `***`, at any depth."""
+        if isinstance(value, dict):
+            return {name: HIDDEN if self.hides(str(name)) else self.apply(one) for name, one in value.items()}
+        if isinstance(value, list):
+            return [self.apply(one) for one in value]
+        return value

@@ -1,0 +1,123 @@
+"""Schedules: their cursors, slots and runs. Only a client that declares a schedule knows its pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from onceward.protocol.counters import CounterTotals
+from onceward.protocol.operation_names import SCHEDULE_PREFIX
+from onceward.protocol.ports import Store
+from onceward.protocol.record import Record, RecordState
+from onceward.protocol.requests import Answer
+from onceward.protocol.transitions import Row, row_of
+from onceward.schedules.cursor import cursor_of
+from onceward.schedules.definition import Schedule
+from onceward.schedules.pause import is_paused
+
+from .cron_text import cron_text
+from .model import ScheduleDetail, ScheduleRow
+from .record_view import key_row
+from .times import time_of
+
+if TYPE_CHECKING:
+    from .admin import Admin
+
+TIMEOUT: Final = 10.0
+LAST_SLOTS: Final = 20
+NEXT_SLOTS: Final = 10
+GRACES_UNTIL_OVERDUE: Final = 2
+
+
+def visible_schedules(admin: Admin) -> list[Schedule]:
+    """Return the visible schedules that the client has declared with a pattern."""
+    declared = [one.schedule for _, one in sorted(admin.declared.items()) if one.schedule.timetable is not None]
+    return [one for one in declared if admin.visible.includes(one.scope.text)]
+
+
+async def schedule_rows(
+    store: Store, schedules: Sequence[Schedule], totals: CounterTotals | None
+) -> tuple[list[ScheduleRow], list[tuple[Record, int]]]:
+    """Return all schedules, and the records of their cursors. One read for all declared ones.
+
+    Schedules that are not declared are known by their counters.
+    """
+    ids = [key.id for one in schedules for key in (*one.cursors, one.overlap_lock, one.pause)]
+    answers = await store.read(ids, timeout=TIMEOUT) if ids else []
+    rows: list[ScheduleRow] = []
+    cursors: list[tuple[Record, int]] = []
+    per_schedule = 4
+    for number, schedule in enumerate(schedules):
+        own = answers[number * per_schedule : (number + 1) * per_schedule]
+        rows.append(_row(schedule, own))
+        cursors += [
+            (one.record, one.now)
+            for one in own[:2]
+            if one.record is not None and one.record.state is RecordState.COMPLETED
+        ]
+    known = {row.scope for row in rows}
+    for scope in [] if totals is None else totals.scopes:
+        name = schedule_name(scope)
+        if name and scope not in known:
+            rows.append(ScheduleRow(name=name, scope=scope))
+    return rows, cursors
+
+
+def schedule_name(scope: str) -> str:
+    """Return the name of the schedule whose slots have this scope; "" if it is not the scope of a schedule."""
+    operation = scope.partition("@")[0].partition("/")[2]
+    return operation.removeprefix(SCHEDULE_PREFIX) if operation.startswith(SCHEDULE_PREFIX) else ""
+
+
+def _row(schedule: Schedule, answers: Sequence[Answer]) -> ScheduleRow:
+    first, second, lock, pause = answers
+    now, cursor = first.now, cursor_of([first, second])
+    considered = now if cursor is None else cursor.considered
+    following = schedule.table.next(max(considered, now))
+    waiting = schedule.table.next(considered)
+    late = waiting is not None and waiting + GRACES_UNTIL_OVERDUE * schedule.slots.grace < now
+    running = lock.record is not None and row_of(lock.record, now) is Row.PENDING_LIVE
+    paused = is_paused(pause.record)
+    return ScheduleRow(
+        name=schedule.name,
+        scope=schedule.scope.text,
+        pattern=schedule.table.pattern.text,
+        pattern_text=cron_text(schedule.table.pattern.text),
+        tz=schedule.table.zone,
+        overlap=schedule.slots.overlap,
+        catch_up=schedule.slots.catch_up,
+        next_slot=time_of(following),
+        considered=None if cursor is None else time_of(cursor.considered),
+        missed=0 if cursor is None else cursor.missed,
+        overdue=late and not running and not paused,
+        paused=paused,
+        running=running,
+        declared=True,
+    )
+
+
+async def schedule_detail(store: Store, schedule: Schedule, row: ScheduleRow) -> ScheduleDetail:
+    """Return the latest slots with their records, and the next slots."""
+    [answer] = await store.read([schedule.pause.id], timeout=TIMEOUT)
+    slots = last_slots(schedule, answer.now)
+    answers = await store.read([schedule.key(slot).id for slot in slots], timeout=TIMEOUT) if slots else []
+    pairs = [
+        (time_of(slot), None if one.record is None else key_row(one.record, one.now))
+        for slot, one in zip(slots, answers, strict=True)
+    ]
+    upcoming = []
+    for slot in schedule.table.after(answer.now):
+        upcoming.append(time_of(slot))
+        if len(upcoming) == NEXT_SLOTS:
+            break
+    return ScheduleDetail(row, pairs, upcoming)
+
+
+def last_slots(schedule: Schedule, now: int) -> list[int]:
+    """Return the latest slots up to now, the latest first."""
+    slots: list[int] = []
+    slot = schedule.table.latest(now)
+    while slot is not None and len(slots) < LAST_SLOTS:
+        slots.append(slot)
+        slot = schedule.table.latest(slot - 1)
+    return slots

@@ -1,0 +1,189 @@
+"""`once` and `aonce`: the clients of a Django project.
+
+They read the setting `ONCEWARD` on first use, not on import: settings modules and apps may import them. If a test
+overrides the setting, the clients and the functions that they have decorated follow it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
+
+from django.core.signals import setting_changed
+from django.db import connections
+
+from onceward.client.aio import AsyncOnce
+from onceward.client.base import BaseClient
+from onceward.client.declarations import DeclaringEngine
+from onceward.client.sync import Once
+from onceward.errors import ConfigurationError
+
+from .configuration import SETTING, configuration, is_test_environment
+from .store import DjangoStore
+
+if TYPE_CHECKING:
+    from onceward.operations.operation import Operation
+    from onceward.protocol.ports import Store
+
+    from .atomic import Atomic, DjangoWithin
+
+
+class DjangoEngine(DeclaringEngine):
+    """An engine that opens its store for the first time outside of transactions only."""
+
+    async def ready(self) -> None:
+        if not self.is_ready() and not self.runtime.supports_cancellation and open_transaction() is not None:
+            await self.store.open(self.runtime)  # on SQLite, the transaction may block everything else
+        else:
+            await super().ready()
+
+
+class LazyClient(BaseClient):
+    """A client that is configured on first use: until then, it has no attributes."""
+
+    _engine_type = DjangoEngine
+
+    if not TYPE_CHECKING:  # type checkers know the attributes; here only a missing one gets this far
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__") or "engine" in self.__dict__:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            self.configure()
+            return getattr(self, name)
+
+    def __init__(self) -> None:
+        """Read nothing yet."""
+
+    def configure(self) -> None:
+        """Read the setting, if that has not happened yet."""
+        if "engine" not in self.__dict__:
+            found = configuration()
+            self._declared: list[Callable[[], None]] = []
+            super().__init__(cast("Store", DjangoStore()), app=found.app, **found.options)
+            if not self._is_async:  # Django has no async transactions
+                self.add_transaction_finder(open_transaction)
+            setting_changed.connect(self._follow_setting, weak=True)
+
+    def using(self, *, tenant: str | None = None, **settings: Any) -> Self:
+        self.configure()
+        return super().using(tenant=tenant, **settings)
+
+    def declare(self, fn: Callable[..., Any], settings: Mapping[str, Any], **options: Any) -> Operation:
+        operation = super().declare(fn, settings, **options)
+        reference = weakref.ref(operation)
+
+        def compile_again() -> None:
+            known = reference()
+            if known is not None:
+                known.__dict__.update(self.compile_operation(fn, settings, warned=True, **options).__dict__)
+                if known.policy.store_input:
+                    known.keep_input()
+
+        self._declared.append(compile_again)
+        return operation
+
+    def _follow_setting(self, *, setting: str, **_: object) -> None:
+        """Apply an overridden setting: to this client, and to the functions that it has decorated."""
+        if setting != SETTING:
+            return
+        found = configuration()
+        fresh = BaseClient.__new__(_SettingsOnly)
+        BaseClient.__init__(fresh, self.engine.store, app=found.app, **found.options)
+        for name in FOLLOWED_ATTRIBUTES:
+            self.__dict__[name] = fresh.__dict__[name]
+        self._set_first_mode(found.options.get("mode", "enforce"))
+        self._reset_operation_caches()
+        self._scopes = {}
+        for compile_again in self._declared:
+            compile_again()
+
+    def __reduce__(self) -> Any:
+        """Pickle by name: the other process has its own settings."""
+        return (_client_by_name, ("aonce" if self._is_async else "once",))
+
+
+FOLLOWED_ATTRIBUTES = ("_app", "_tenant", "_cipher", "_accept_plain", "fingerprint_key", "policy", "_defaults")
+"""What `override_settings(ONCEWARD=…)` changes, beside the database."""
+
+
+class _SettingsOnly(BaseClient):
+    """Reads settings, and never talks to the store."""
+
+    def _connect(self, store: Any) -> None:
+        """Do nothing."""
+
+    def _set_first_mode(self, mode: Any) -> None:
+        """Do nothing."""
+
+
+class DjangoOnce(LazyClient, Once):
+    """The sync client of a Django project. Use `from onceward.django import once`."""
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Stop claiming, let running work finish, and close the connections. In tests, the client stays usable."""
+        if not is_test_environment():
+            super().close(timeout)
+
+    @property
+    def aio(self) -> AsyncOnce:
+        """The async client on the same database."""
+        self.configure()
+        return super().aio
+
+    def atomic(self, *, durable: bool = False) -> Atomic:
+        """Open `transaction.atomic()` and do work in it: `with once.atomic() as tx: tx.run(key, fn)`.
+
+        The rows that `fn` writes and the record of its key are committed together. If the block is inside another
+        transaction, it is a savepoint of it. `durable=True` refuses that, as in Django.
+        """
+        from .atomic import Atomic
+
+        return Atomic(self, durable=durable)
+
+    def within(self, connection: Any) -> DjangoWithin:
+        """Do work in a transaction that you have opened: `with once.within(connection) as tx: tx.run(key, fn)`."""
+        from .atomic import DjangoWithin
+
+        return DjangoWithin(self, connection)
+
+
+class AsyncDjangoOnce(LazyClient, AsyncOnce):
+    """The async client of a Django project. Use `from onceward.django import aonce`."""
+
+    async def close(self, timeout: float = 10.0) -> None:
+        """Stop claiming, let running work finish, and close the connections. In tests, the client stays usable."""
+        if not is_test_environment():
+            await super().close(timeout)
+
+    def atomic(self) -> NoReturn:
+        """Raise: Django has no async transactions."""
+        raise ConfigurationError(
+            "aonce.atomic() is not possible: Django has no async transactions",
+            hint="write a sync function that uses once.atomic(), and call it with sync_to_async",
+        )
+
+    def within(self, connection: Any) -> NoReturn:  # noqa: ARG002 (same parameters as for other clients)
+        """Raise: Django has no async transactions."""
+        raise ConfigurationError(
+            "aonce.within() is not possible: Django has no async transactions",
+            hint="write a sync function that uses once.within(connection), and call it with sync_to_async",
+        )
+
+
+def open_transaction() -> Any | None:
+    """Return Django's connection if a transaction is open on it, other than the one around a `TestCase`."""
+    connection = connections[configuration().database]
+    is_open = any(not block._from_testcase for block in connection.atomic_blocks)  # noqa: SLF001 (Django has no other sign)
+    return connection if is_open else None
+
+
+once = DjangoOnce()
+"""The sync client."""
+
+aonce = AsyncDjangoOnce()
+"""The async client."""
+
+
+def _client_by_name(name: str) -> BaseClient:
+    return aonce if name == "aonce" else once

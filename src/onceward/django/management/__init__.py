@@ -1,0 +1,1 @@
+"""The management command of the app."""

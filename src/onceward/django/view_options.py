@@ -1,0 +1,123 @@
+"""`@idempotent`: which views use idempotency keys, and how. The middleware does the work."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from inspect import iscoroutinefunction
+from typing import Any, TypeVar, Unpack
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections, transaction
+
+from onceward.errors import ConfigurationError
+from onceward.http.config import SAFE_METHODS, RouteOptions
+from onceward.http.transaction import ResponseTransaction
+from onceward.runtime.bridge import run
+from onceward.runtime.threads import ThreadRuntime
+
+from .configuration import configuration
+from .responses import raw_response
+
+View = TypeVar("View", bound=Callable[..., Any])
+
+OPTIONS_ATTRIBUTE = "onceward_options"
+HANDLED_ATTRIBUTE = "onceward_handled"
+MIDDLEWARE = "onceward.django.IdempotencyMiddleware"
+
+
+class ViewOptions:
+    """The options of a view: those of `@idempotent`."""
+
+    def __init__(self, *, required: bool, principal: Callable[[Any], Any] | None, choices: RouteOptions) -> None:
+        self.required = required
+        self.principal = principal
+        self.choices = choices
+
+
+def idempotent(
+    *,
+    required: bool = True,
+    transactional: bool = False,
+    principal: Callable[[Any], Any] | None = None,
+    **choices: Unpack[RouteOptions],
+) -> Callable[[View], View]:
+    """Run the view once per `Idempotency-Key`. Decorate a view function, or a class through `method_decorator`.
+
+    - `required=False` lets requests without a key pass.
+    - `transactional=True` commits the rows that the view writes and its stored response in one transaction. A response
+      that frees the key, such as 503, rolls the rows back.
+    - `principal(request)` returns the owner of the key as a str; None: the request is not authenticated. By default it
+      is the primary key of `request.user`.
+    - The other options are those of `onceward.http.wsgi.IdempotencyMiddleware`, for this view.
+
+    `GET`, `HEAD`, `OPTIONS` and `TRACE` need no key.
+    """
+
+    def decorate(view: View) -> View:
+        is_async = iscoroutinefunction(view)
+        if transactional and is_async:
+            raise ConfigurationError(
+                f"{view.__name__} is async, and Django has no async transactions",
+                hint="write a sync view, or remove transactional=True",
+            )
+
+        @functools.wraps(view)
+        def call(request: Any, *args: Any, **kwargs: Any) -> Any:
+            _require_middleware(request)
+            if not transactional or request.method in SAFE_METHODS:
+                return view(request, *args, **kwargs)
+            return _commit_together(functools.partial(view, request, *args, **kwargs))
+
+        @functools.wraps(view)
+        async def acall(request: Any, *args: Any, **kwargs: Any) -> Any:
+            _require_middleware(request)
+            return await view(request, *args, **kwargs)
+
+        decorated: Any = acall if is_async else call
+        setattr(decorated, OPTIONS_ATTRIBUTE, ViewOptions(required=required, principal=principal, choices=choices))
+        if transactional:  # the view commits itself: ATOMIC_REQUESTS would commit later
+            decorated = transaction.non_atomic_requests(using=configuration().database)(decorated)
+        return decorated  # type: ignore[no-any-return]
+
+    return decorate
+
+
+def _require_middleware(request: Any) -> None:
+    """Raise if the middleware does not handle this request: the view would run without protection."""
+    request = getattr(request, "_request", request)  # a request of Django REST framework wraps Django's
+    if request.method not in SAFE_METHODS and not getattr(request, HANDLED_ATTRIBUTE, False):
+        raise ImproperlyConfigured(
+            f"{request.path} is declared with @idempotent, and {MIDDLEWARE} did not handle the request; add it to "
+            "MIDDLEWARE, behind AuthenticationMiddleware. For a view that cannot be found by its URL, as in "
+            "django-ninja, also list its path in ONCEWARD['HTTP']['required']"
+        )
+
+
+def _commit_together(view: Callable[[], Any]) -> Any:
+    """Call the view and commit its rows, the record and the response in one transaction."""
+    alias = configuration().database
+    steps = ResponseTransaction(connections[alias])
+    steps.begin()
+    recorded = False
+    response: Any = None
+    block: Any = transaction.atomic(using=alias, durable=True)
+    try:
+        with block:
+            response = view()
+            if hasattr(response, "render") and callable(response.render):
+                response = response.render()
+            context = steps.context
+            if context is not None and context.config.frees_key(response.status_code):
+                transaction.set_rollback(True, using=alias)
+            if not transaction.get_rollback(using=alias):
+                run(steps.record(raw_response(response), ThreadRuntime()))
+                recorded = True
+    except Exception:
+        if not recorded or steps.context is None or not steps.context.run_blocking(steps.after_failed_commit()):
+            steps.roll_back()
+            raise
+        return response
+    if recorded:
+        steps.confirm()
+    return response

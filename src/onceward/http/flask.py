@@ -1,0 +1,90 @@
+"""Flask integration: the middleware, and views that commit rows and response together.
+
+idem = Idempotency(once, principal=lambda: session.get("user"), required=["/payments"])
+idem.protect(app)
+
+@app.post("/payments")
+def pay():
+with idem.transaction(db.session) as tx:
+…
+return tx.respond({"payment": payment.id}, 201)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Unpack
+
+from onceward.client.sync import Once
+
+from .config import IdempotencyOptions
+from .semantics import RawResponse
+from .transaction import RequestTransaction
+from .wsgi import IdempotencyMiddleware
+
+if TYPE_CHECKING:
+    from flask import Flask, Response
+
+
+class Idempotency:
+    """The settings of one application. `principal()` runs in the request's context: it can use `request` and `session`.
+
+    The other settings are those of `onceward.http.wsgi.IdempotencyMiddleware`.
+    """
+
+    def __init__(
+        self, once: Once, *, principal: Callable[[], str | None], **choices: Unpack[IdempotencyOptions]
+    ) -> None:
+        self._once = once
+        self._principal = principal
+        self._choices = choices
+
+    def protect(self, app: Flask) -> None:
+        """Wrap the application in the middleware."""
+
+        def principal(environ: Any) -> str | None:
+            with app.request_context({**environ, "wsgi.input": _NO_BODY}):
+                return self._principal()
+
+        app.wsgi_app = IdempotencyMiddleware(  # type: ignore[method-assign]  # as Flask documents for middlewares
+            app.wsgi_app, self._once, principal=principal, **self._choices
+        )
+
+    def transaction(self, session: Any) -> Transaction:
+        """Return a `with` block that commits the session together with the response.
+
+        The block commits at its end. It rolls back if it raises, or if it ends without `tx.respond(…)`.
+        """
+        return Transaction(session)
+
+
+class Transaction(RequestTransaction):
+    """The block of `Idempotency.transaction`."""
+
+    def respond(
+        self, content: Any = "", status: int | None = None, headers: Mapping[str, str] | None = None
+    ) -> Response:
+        """Hand over the response: whatever a view may return. Return the result from the view."""
+        import flask
+
+        response = flask.make_response(content)
+        if status is not None:
+            response.status_code = status
+        response.headers.update(headers or {})
+        body = response.get_data()
+        pairs = response.get_wsgi_headers(flask.request.environ)
+        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in pairs]
+        self.hand_over(RawResponse(response.status_code, raw, body))
+        return response
+
+
+class _NoBody:
+    """The body of a request while its principal is determined: it is not read yet."""
+
+    def read(self, size: int = -1) -> bytes:  # noqa: ARG002 (as files have it)
+        return b""
+
+    readline = read
+
+
+_NO_BODY = _NoBody()

@@ -1,0 +1,87 @@
+"""Starlette integration: the middleware in the right place, and endpoints that commit rows and response together.
+
+idem = Idempotency(once, principal=user_of, required=["/payments"])
+idem.protect(app)
+
+async def pay(request):
+async with sessions() as session, idem.transaction(session) as tx:
+…
+return tx.respond({"payment": payment.id}, status_code=201)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Unpack
+
+from onceward.client.aio import AsyncOnce
+from onceward.client.sync import Once
+from onceward.errors import ConfigurationError
+
+from .asgi import IdempotencyMiddleware
+from .config import IdempotencyOptions
+from .response_buffer import Scope
+from .semantics import RawResponse
+from .transaction import RequestTransaction
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.responses import Response
+
+
+class Idempotency:
+    """The settings of one API, as for `IdempotencyMiddleware`. `protect` adds the middleware."""
+
+    def __init__(
+        self, once: AsyncOnce | Once, *, principal: Callable[[Scope], Any], **choices: Unpack[IdempotencyOptions]
+    ) -> None:
+        self._once = once
+        self._principal = principal
+        self._choices = choices
+
+    def protect(self, app: Starlette) -> None:
+        """Add the middleware to the application, inside of all its other middlewares, whatever the order of calls."""
+        add_innermost(app, IdempotencyMiddleware, self._once, principal=self._principal, **self._choices)
+
+    def transaction(self, session: Any) -> Transaction:
+        """Return a block that commits the session together with the response: `with`, or `async with` if it is async.
+
+        The block commits at its end. It rolls back if it raises, or if it ends without `tx.respond(…)`.
+        """
+        return Transaction(session)
+
+
+class Transaction(RequestTransaction):
+    """The block of `Idempotency.transaction`."""
+
+    def respond(
+        self, content: Any = None, status_code: int = 200, headers: Mapping[str, str] | None = None
+    ) -> Response:
+        """Hand over the response: a `Response`, or content for a JSON response. Return it from the endpoint."""
+        from starlette.responses import JSONResponse, Response
+
+        response = content if isinstance(content, Response) else JSONResponse(content, status_code, headers)
+        return self.hand_over_response(response)
+
+    def hand_over_response(self, response: Response) -> Response:
+        """Hand over a complete response."""
+        if not isinstance(getattr(response, "body", None), bytes):
+            raise ConfigurationError(
+                f"a {type(response).__name__} has no body before it is sent, so it cannot be stored with the rows",
+                hint="hand over a response that is complete",
+            )
+        self.hand_over(RawResponse(response.status_code, response.raw_headers, bytes(response.body)))
+        return response
+
+
+def add_innermost(app: Any, middleware: Any, *arguments: Any, **choices: Any) -> None:
+    """Add a middleware inside of all others of a Starlette application.
+
+    There, `principal` sees what other middlewares found out (user, session), and their headers (CORS, compression,
+    request ids) are added to replays too, for the client that asks.
+    """
+    from starlette.middleware import Middleware
+
+    if app.middleware_stack is not None:
+        raise ConfigurationError("the application has already started", hint="call protect(app) before it starts")
+    app.user_middleware.append(Middleware(middleware, *arguments, **choices))

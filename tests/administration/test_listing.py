@@ -1,0 +1,139 @@
+"""Lists of keys on every store: each filter returns what matches, newest first, page by page, nothing twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward import ConfigurationError, RecordState
+from onceward.administration import ListingFilter, Visible
+from onceward.protocol.ports import Filter
+from onceward.runtime.bridge import run
+from onceward.testing import FakeClock
+from tests.administration.shop import admin_of, fill
+from tests.clients import Backend, SyncClient, make_backend
+
+KINDS = ["memory", "sqlite", "postgres", "valkey", "firestore"]
+FAILED, PARKED, COMPLETED = RecordState.FAILED, RecordState.PARKED, RecordState.COMPLETED
+
+
+@pytest.fixture(params=KINDS)
+def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Backend:
+    return make_backend(request, tmp_path, clock)
+
+
+@pytest.fixture
+def mode() -> str:
+    return "blocking"
+
+
+FILTERS: dict[str, ListingFilter] = {
+    "all": ListingFilter(),
+    "failed": ListingFilter(states=(FAILED,)),
+    "several unfinished states": ListingFilter(states=(FAILED, PARKED)),
+    "with completed": ListingFilter(states=(COMPLETED, PARKED)),
+    "an operation of all tenants": ListingFilter(scopes=("default/shared",)),
+    "a scope of one tenant": ListingFilter(scopes=("default/shared@acme",), states=(FAILED,)),
+    "a tenant": ListingFilter(tenants=("globex",)),
+    "no tenant": ListingFilter(tenants=("",), states=(FAILED,)),
+    "two tenants": ListingFilter(tenants=("acme", "globex"), prefix="order:"),
+    "a prefix": ListingFilter(prefix="order:1"),
+    "a note": ListingFilter(note="source=bank"),
+    "a part of a note": ListingFilter(note="ban"),
+    "old records of two states": ListingFilter(states=(FAILED, PARKED), tenants=("",)),
+    "an error": ListingFilter(error_type="KeyError"),
+    "nothing": ListingFilter(scopes=("default/other",)),
+    "hostile text": ListingFilter(prefix="' OR 1=1 --", note='{"%_', error_type="x'", scopes=("a'b", "{}")),
+}
+
+
+def pages(admin: Any, wanted: ListingFilter, limit: int) -> Iterator[list[Any]]:
+    cursor = None
+    for _ in range(100):
+        page = admin.keys(wanted, cursor=cursor, limit=limit)
+        yield page.rows
+        cursor = page.cursor
+        if cursor is None:
+            return
+    pytest.fail("the pages never end")
+
+
+def test_each_filter_returns_what_matches_newest_first(client: SyncClient) -> None:
+    fill(client)
+    admin = admin_of(client)
+    everything = client.drive(client.once.store.scan(Filter(), cursor=None, limit=1000, timeout=30)).records
+    for name, wanted in FILTERS.items():
+        expected = sorted((one for one in everything if wanted.matches(one)), key=lambda one: -one.token)
+        for limit in (2, 100) if client.once.store.listing is not None else (7,):  # the others scan for each page
+            rows = [row for page in pages(admin, wanted, limit) for row in page]
+            assert [row.id for row in rows] == [one.id.hex() for one in expected], (name, limit)
+    assert sum(any(map(wanted.matches, everything)) for wanted in FILTERS.values()) == 14, "two filters match nothing"
+
+
+def test_an_id_finds_its_record_and_a_time_limits_the_list(client: SyncClient) -> None:
+    fill(client)
+    admin = admin_of(client)
+    [newest, *_] = admin.keys(limit=3).rows
+    assert [row.key for row in admin.keys(ListingFilter(id=newest.id)).rows] == [newest.key]
+    assert [row.id for row in admin.keys(ListingFilter(id=newest.id[:20].upper())).rows] == [newest.id]
+    since = ListingFilter(claimed_since=newest.token)
+    before = ListingFilter(claimed_before=newest.token)
+    assert [row.id for row in admin.keys(since).rows] == [newest.id]
+    assert len(admin.keys(before).rows) == len(admin.keys().rows) - 1
+    with pytest.raises(ConfigurationError, match="is not the start of an id"):
+        admin.keys(ListingFilter(id="xyz"))
+    with pytest.raises(ConfigurationError, match="cursor"):
+        admin.keys(cursor="bm90IGEgY3Vyc29y")
+
+
+def test_the_counts_and_the_oldest_work_of_the_overview(client: SyncClient) -> None:
+    fill(client)
+    with client.claim("slow:1"), client.claim("slow:2"):
+        seen = admin_of(client).overview()
+    assert {state: (one.number, one.more) for state, one in seen.states.items()} == {
+        RecordState.PENDING: (2, False), FAILED: (9, False), PARKED: (3, False),
+    }  # fmt: skip
+    assert seen.oldest_pending.key == "slow:1"
+    assert seen.running.number == 2
+    assert {one.rule for one in seen.broken} == {"parked"}
+
+
+def test_a_limited_operator_sees_only_their_tenant(client: SyncClient) -> None:
+    fill(client)
+    admin = admin_of(client).limited(Visible(tenants=("acme",)))
+    assert {row.tenant for row in admin.keys().rows} == {"acme"}
+    assert admin.keys(ListingFilter(tenants=("globex",))).rows == []
+    assert {row.row.tenant for row in admin.parked().rows} == {"acme"}
+    assert {scope for group in admin.failures().groups for scope in group.scopes} == {"default/shared@acme"}
+    assert admin.overview().states[FAILED].number == 3
+    other = next(row for row in admin_of(client).keys().rows if row.tenant == "globex")
+    assert admin.key(other.id) is None
+    assert admin.find(other.id) == []
+
+
+def test_a_search_that_visits_too_many_records_goes_on_with_its_cursor(
+    client: SyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if client.once.store.listing is None or "memory" in client.once.store.name:
+        pytest.skip("this store visits all records")
+    monkeypatch.setattr("onceward.stores.sqlite.listing.MAX_VISITED", 4)
+    monkeypatch.setattr("onceward.stores.postgres.listing.MAX_VISITED", 4)
+    fill(client)
+    admin = admin_of(client)
+    first = admin.keys(ListingFilter(prefix="order:0"), limit=5)
+    assert first.cursor is not None
+    assert first.searched_back_to is not None
+    for wanted in FILTERS.values():
+        records = client.drive(client.once.store.scan(Filter(), cursor=None, limit=1000, timeout=30)).records
+        found = [row.id for page in pages(admin, wanted, 2) for row in page]
+        expected = sorted((one for one in records if wanted.matches(one)), key=lambda one: -one.token)
+        assert found == [one.id.hex() for one in expected]
+
+
+def test_run_is_the_bridge_for_sync_clients() -> None:
+    from onceward import administration
+
+    assert administration.run is run

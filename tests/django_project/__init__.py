@@ -1,0 +1,1 @@
+"""A Django project in which the tests use Onceward. Its database comes from the environment."""

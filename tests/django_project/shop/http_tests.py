@@ -1,0 +1,98 @@
+"""The tests of the shop's views, with Django's test clients."""
+
+import json
+
+from django.contrib.auth.models import User
+from django.core.exceptions import ImproperlyConfigured
+from django.test import TestCase, TransactionTestCase, modify_settings, override_settings
+
+from .models import Order
+
+ORDER = json.dumps({"reference": "A1", "cents": 500})
+
+
+class Requests:
+    """Every endpoint runs once per key, and sends the same response again."""
+
+    def setUp(self) -> None:
+        self.user = User.objects.create_user("ann")
+        self.client.force_login(self.user)
+
+    def post(self, path: str, key: str | None = "k1", body: str = ORDER):
+        headers = {} if key is None else {"Idempotency-Key": key}
+        return self.client.post(path, body, content_type="application/json", headers=headers)
+
+    def test_each_endpoint_runs_once(self) -> None:
+        for path in ("/orders", "/async", "/drf/orders", "/ninja/orders"):
+            with self.subTest(path=path):
+                before = Order.objects.count()
+                first, second = self.post(path, f"key of {path}".replace(" ", "-")), None
+                second = self.post(path, f"key of {path}".replace(" ", "-"))
+                self.assertIn(first.status_code, (200, 201))
+                self.assertEqual((first.status_code, first.content), (second.status_code, second.content))
+                self.assertNotIn("Idempotency-Replayed", first)
+                self.assertEqual(second["Idempotency-Replayed"], "true")
+                self.assertEqual(second["Content-Type"], first["Content-Type"])
+                self.assertEqual(Order.objects.count(), before + 1)
+
+    def test_keys_belong_to_users_and_requests(self) -> None:
+        self.post("/orders")
+        self.assertEqual(self.post("/orders", body=json.dumps({"reference": "B1"})).status_code, 422)
+        self.assertEqual(self.post("/orders", key=None).status_code, 400)
+        self.client.force_login(User.objects.create_user("ben"))
+        self.assertEqual(self.post("/orders").status_code, 201)
+        self.assertEqual(Order.objects.count(), 2)
+        self.client.logout()
+        self.assertEqual(self.post("/orders").status_code, 401)
+
+    def test_an_optional_key(self) -> None:
+        self.assertEqual(self.post("/separate", key=None).status_code, 201)
+        self.assertEqual(self.post("/separate").status_code, 201)
+        self.assertEqual(self.post("/separate").status_code, 201)
+        self.assertEqual(Order.objects.count(), 2)
+
+    def test_a_response_that_frees_the_key_rolls_the_rows_back(self) -> None:
+        body = json.dumps({"reference": "A1", "cents": -1})
+        self.assertEqual(self.post("/orders", body=body).status_code, 503)
+        self.assertEqual(Order.objects.count(), 0)
+        self.assertEqual(self.post("/orders", body=body).status_code, 503)
+
+    def test_a_view_that_raises_can_be_retried(self) -> None:
+        self.client.raise_request_exception = False
+        self.assertEqual(self.post("/orders", body='{"unknown": 1}').status_code, 500)
+        self.assertEqual(self.post("/orders", body='{"unknown": 1}').status_code, 500)
+        self.assertEqual(Order.objects.count(), 0)
+
+    def test_a_missing_middleware_is_an_error(self) -> None:
+        with (
+            modify_settings(MIDDLEWARE={"remove": "onceward.django.IdempotencyMiddleware"}),
+            self.assertRaisesRegex(ImproperlyConfigured, "behind AuthenticationMiddleware"),
+        ):
+            self.post("/orders")
+        self.assertEqual(Order.objects.count(), 0)
+
+    def test_options_for_all_views(self) -> None:
+        with override_settings(ONCEWARD={"HTTP": {"bare_keys": False}}):
+            self.assertEqual(self.post("/orders", key="bare").status_code, 400)
+            self.assertEqual(self.post("/orders", key='"quoted"').status_code, 201)
+
+
+class InTransaction(Requests, TestCase):
+    """Django rolls back each test."""
+
+    async def test_the_async_client(self) -> None:
+        await self.async_client.aforce_login(self.user)
+        for _ in range(2):
+            response = await self.async_client.post(
+                "/orders", ORDER, content_type="application/json", headers={"Idempotency-Key": "k1"}
+            )
+            self.assertEqual(response.status_code, 201)
+            response = await self.async_client.post(
+                "/async", ORDER, content_type="application/json", headers={"Idempotency-Key": "k2"}
+            )
+            self.assertEqual(response.status_code, 201)
+        self.assertEqual(await Order.objects.acount(), 2)
+
+
+class Committed(Requests, TransactionTestCase):
+    """Each request commits."""

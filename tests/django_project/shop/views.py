@@ -1,0 +1,71 @@
+"""The views of the shop: Django, Django REST framework and django-ninja."""
+
+import json
+from typing import Any
+
+from django.db import transaction
+from django.http import HttpRequest, JsonResponse
+from django.utils.decorators import method_decorator
+from django.views.decorators.csrf import csrf_exempt
+from ninja import NinjaAPI
+from ninja.decorators import decorate_view
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from onceward.django import idempotent
+
+from .models import Order
+from .services import place_order
+from .stages import reached
+
+
+@csrf_exempt
+@idempotent(transactional=True)
+def place(request: HttpRequest) -> JsonResponse:
+    reached("started")
+    order = Order.objects.create(**json.loads(request.body))
+    reached("written")
+    transaction.on_commit(lambda: reached("committed"))
+    if order.cents < 0:
+        return JsonResponse({"error": "try again"}, status=503)
+    return JsonResponse({"order": order.pk}, status=201)
+
+
+@csrf_exempt
+def fails(request: HttpRequest) -> JsonResponse:
+    """Call a decorated function in the transaction of the request (ATOMIC_REQUESTS)."""
+    number = place_order("A1")
+    if "fails" in request.GET:
+        raise RuntimeError(number)
+    return JsonResponse({"order": number})
+
+
+@csrf_exempt
+@idempotent(required=False)
+def place_separately(request: HttpRequest) -> JsonResponse:
+    return JsonResponse({"order": Order.objects.create(reference="separate").pk}, status=201)
+
+
+@csrf_exempt
+@idempotent()
+async def place_async(request: HttpRequest) -> JsonResponse:
+    order = await Order.objects.acreate(**json.loads(request.body))
+    return JsonResponse({"order": order.pk}, status=201)
+
+
+@method_decorator(idempotent(transactional=True), name="dispatch")
+class Orders(APIView):
+    """An endpoint of Django REST framework."""
+
+    def post(self, request: Request) -> Response:
+        return Response({"order": Order.objects.create(**request.data).pk}, status=201)
+
+
+api = NinjaAPI()
+
+
+@api.post("/orders")
+@decorate_view(idempotent(transactional=True))
+def ninja_order(request: HttpRequest) -> Any:
+    return {"order": Order.objects.create(**json.loads(request.body)).pk}

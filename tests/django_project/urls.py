@@ -1,0 +1,16 @@
+"""The URLs of the test project."""
+
+from django.contrib import admin
+from django.urls import path
+
+from tests.django_project.shop import views
+
+urlpatterns = [
+    path("admin/", admin.site.urls),
+    path("orders", views.place),
+    path("fails", views.fails),
+    path("separate", views.place_separately),
+    path("async", views.place_async),
+    path("drf/orders", views.Orders.as_view()),
+    path("ninja/", views.api.urls),
+]

@@ -1,0 +1,108 @@
+"""Views, tasks and commands of a Django project that are killed (SIGKILL) and delivered again, counted by plain SQL."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from tests.integration.django_processes import Project, postgres_database
+
+KINDS = ("view", "task", "command")
+STAGES = ("started", "written", "committed")
+EVERYTHING = "ONCEWARD_DJANGO_KILLS"
+"""If it is set (`make soak`), every kind is killed at every stage on both databases."""
+
+DELIVER = ("-m", "tests.django_project.deliver")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def project(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Project]:
+    """The project on a migrated database. Leases are short: a killed view is retried soon."""
+    if request.param == "sqlite":
+        project = Project(str(tmp_path / "shop.sqlite3"))
+        project.manage("migrate", "-v", "0")
+        yield project
+        return
+    request.getfixturevalue("postgres")
+    with postgres_database() as url:
+        project = Project(url)
+        project.manage("migrate", "-v", "0")
+        yield project
+
+
+def kill_and_deliver(project: Project, kind: str, stage: str) -> None:
+    """Kill a process that delivers an order, at this stage. Deliver it again: one row, and one receipt."""
+    reference = kill(project, kind, stage)
+    orders = f"SELECT count(*) FROM shop_order WHERE reference = '{reference}'"
+    assert project.sql(orders) == [(1 if stage == "committed" else 0,)]
+    project.run(*DELIVER, kind, reference)
+    check_once(project, reference)
+
+
+def kill(project: Project, kind: str, stage: str) -> str:
+    """Kill a process at this stage, and return the reference of its order."""
+    reference = f"{kind}-{stage}"
+    killed = Project(project.database)
+    killed.environment |= {"SHOP_STOP_AT": stage, "SHOP_LEASE": "1s"}
+    process = killed.start(*DELIVER, kind, reference)
+    assert process.stdout is not None
+    assert process.stdout.readline() == f"reached {stage}\n", process.communicate()
+    process.kill()
+    process.communicate()
+    return reference
+
+
+def check_once(project: Project, reference: str) -> None:
+    """Check by plain SQL that there is one row, and one receipt for it."""
+    assert project.sql(f"SELECT count(*) FROM shop_order WHERE reference = '{reference}'") == [(1,)]
+    keys = f"SELECT state, count(*) FROM onceward_keys WHERE key LIKE '%{reference}' GROUP BY state"
+    assert project.sql(keys) == [("COMPLETED", 1)]
+
+
+@pytest.mark.finding("N3", "N4", "N7", "N30")
+@pytest.mark.fault("F31")
+@pytest.mark.timeout(600)
+def test_one_row_and_one_receipt_whatever_happens(project: Project, request: pytest.FixtureRequest) -> None:
+    chosen = [("view", "written" if "sqlite" in request.node.name else "committed")]
+    if os.environ.get(EVERYTHING):
+        chosen = list(product(KINDS, STAGES))
+    for kind, stage in chosen:
+        kill_and_deliver(project, kind, stage)
+    deliver_concurrently(project)
+    deliver_in_other_ways(project)
+    if "sqlite" in request.node.name or os.environ.get(EVERYTHING):
+        recover_by_command(project)
+
+
+def deliver_concurrently(project: Project) -> None:
+    """Deliver one order twenty times at the same time."""
+    storms = {kind: project.start(*DELIVER, kind, f"{kind}-storm", "20") for kind in chosen_storms()}
+    for kind, process in storms.items():
+        printed = process.communicate(timeout=500)
+        assert process.returncode == 0, printed
+        check_once(project, f"{kind}-storm")
+
+
+def chosen_storms() -> tuple[str, ...]:
+    return KINDS if os.environ.get(EVERYTHING) else ("view",)
+
+
+def deliver_in_other_ways(project: Project) -> None:
+    """Deliver after a rollback of `atomic()` (the work is not lost), in an event loop, and after a fork."""
+    project.run(*DELIVER, "others", "-")
+    for reference in ("rolled-back", "async", "awaited", "forked"):
+        check_once(project, reference)
+
+
+def recover_by_command(project: Project) -> None:
+    """Kill a process that has stored its input, and finish its work with `manage.py onceward recover`."""
+    reference = kill(project, "import", "started")
+    orders = f"SELECT count(*) FROM shop_order WHERE reference = '{reference}'"
+    while project.sql(orders) == [(0,)]:  # until its lease has expired
+        project.manage("onceward", "recover", "--once", check=False)
+    check_once(project, reference)
+    assert f"import:{reference}" in project.manage("onceward", "ls")
