@@ -243,6 +243,7 @@ def test_doctor_asks_for_attention_for_what_waits_for_a_person() -> None:
     assert result.exit_code == Exit.ATTENTION
     assert checks == {
         "store": "ok",
+        "mode": "ok",
         "clock": "ok",
         "schema": "ok",
         "journal": "ok",
