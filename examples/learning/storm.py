@@ -208,6 +208,8 @@ class Server:
         command = [sys.executable, "-m", "examples.learning", "serve", "--folder", self._setting.folder]
         command += [
             "--leashed",
+            "--log-level",
+            "error",
             "--user",
             CREDENTIALS,
             "--port",

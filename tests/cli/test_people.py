@@ -85,9 +85,10 @@ def test_stored_records_are_linked_in_one_batch(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/linked.db"
     with People(url, similarity=False) as people:
         people.add_many([record("csv", "1", **ANNA), record("crm", "2", **ANNA)])
-    assert as_json("people", "link", "--people", url) == {"records": 2, "people": 1}
+    linked = as_json("people", "link", "--people", url)
+    assert linked == {"records": 2, "people": 1, "people_before": 2, "questions": 0}
     done = call("people", "link", "--people", url, "-o", "table")
-    assert (done.exit_code, done.stderr) == (0, "2 records were compared; people: 1.\n")
+    assert (done.exit_code, done.stderr) == (0, "2 records were compared: 1 people, 1 before.\n")
 
 
 @pytest.mark.finding("N67", "N37")

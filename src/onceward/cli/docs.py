@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ import click
 
 from onceward.errors import DOCS_URL
 from onceward.observe.monitoring_files import runbooks
-from onceward.protocol.suggest import did_you_mean
+from onceward.protocol.suggest import closest_name
 
 from . import display
 from .exit_codes import Exit
@@ -44,9 +45,10 @@ def docs(topic: str | None, *, opens: bool) -> None:
     if topic is None:
         _print_topics(list(known))
         return
-    name = topic.lower().replace("_", "-")
+    name = _topic_name(topic, known)
     if name not in known:
-        raise CommandError(f"there is no topic {topic!r} → {did_you_mean(name, known, 'topics are')}", Exit.ABSENT)
+        similar = closest_name(name, known)
+        raise CommandError(f"there is no topic {topic!r} → {similar}`onceward docs` lists all topics", Exit.ABSENT)
     section = known[name]
     if opens and DOCS_URL:
         click.launch(DOCS_URL + section.address)
@@ -58,6 +60,12 @@ def docs(topic: str | None, *, opens: bool) -> None:
         click.echo(section.text)
         if DOCS_URL:
             click.echo(f"\n{DOCS_URL}{section.address}")
+
+
+def _topic_name(topic: str, known: Collection[str]) -> str:
+    """Return the name of a topic. The name of an error class, a code or a rule is enough: `LeaseLost`, `lease_lost`."""
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", topic).lower().replace("_", "-")
+    return next((one for one in known if name in (one, one.partition("#")[2])), name)
 
 
 def _print_topics(topics: list[str]) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # optional dependency: other commands work without it
 KINDS: Final = ("golden", "crosswalk", "evidence")
 FORMATS: Final = ("csv", "ndjson", "parquet")
 BACKENDS: Final = ("duckdb", "spark")
+MAX_QUESTIONS: Final = 10_000
 ANSWERS: Final = ("same", "different")
 COLUMNS: Final = ("one", "other", "answer")
 
@@ -218,14 +219,16 @@ def link_command(*, backend: str, url: str) -> None:
             click.echo(f"\r{count:,} records compared", nl=False, err=True)
 
     with _open(url) as people:
+        before = len(people)
         count = people.link(backend, progress=show)
-        total = len(people)
+        total, questions = len(people), len(people.reviews(MAX_QUESTIONS))
     if shown:
         click.echo(err=True)
     if wants_json():
-        display.print_json({"records": count, "people": total})
+        display.print_json({"records": count, "people": total, "people_before": before, "questions": questions})
         return
-    click.echo(f"{count:,} records were compared; people: {total:,}.", err=True)
+    more = f" {questions:,} pairs need a decision: onceward review." if questions else ""
+    click.echo(f"{count:,} records were compared: {total:,} people, {before:,} before.{more}", err=True)
 
 
 def _open(url: str) -> People:
