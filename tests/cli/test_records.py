@@ -190,7 +190,7 @@ def test_a_key_without_a_record_is_said_to_have_none(key: str) -> None:
         ("failed", ["failed ", "ValueError: no card", "A delivery now runs it again, as attempt 2."]),
         ("refused", ["failed permanently", "A delivery now is refused, until ", "`onceward retry refused`."]),
         ("parked", ["it is unknown whether attempt 1", "TimeoutError: no answer", "onceward resolve parked --applied"]),
-        ("live", ["is processing it: attempt 1", "Its lease was renewed", "waits for it", "page = 3"]),
+        ("live", ["holds it: attempt 1", "Its lease was renewed", "waits for it", "page = 3"]),
         ("lapsed", ["stopped responding in attempt 1", "takes it over and runs it again, as attempt 2"]),
     ],
 )

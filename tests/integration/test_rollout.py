@@ -25,7 +25,7 @@ from onceward.stores import MemoryStore
 from onceward.stores.postgres import PostgresStore
 from tests.cli.calls import call
 from tests.faulty import FaultyNetwork, FaultyStore
-from tests.servers.postgres import URL
+from tests.servers.postgres import URL, execute
 
 
 class Calls:
@@ -211,6 +211,7 @@ def test_observe_answers_every_request_of_a_protected_route(calls: Calls) -> Non
 def test_check_raises_without_tables_and_the_log_names_the_command(
     postgres: Any, schema: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    execute(f'DROP SCHEMA "{schema}" CASCADE; CREATE SCHEMA "{schema}"')  # tests of one worker share its tables
     store = PostgresStore(os.environ[URL], schema=schema)
     with Once(store) as once:
         with pytest.raises(StoreNotSetUp, match="onceward migrate"):

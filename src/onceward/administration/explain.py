@@ -54,7 +54,7 @@ def _ago(instant: int, now: int) -> str:
 
 
 def _running(record: Record, now: int) -> list[str]:
-    claimed = f"{_owner(record)} is processing it: attempt {record.attempt}, claimed {_ago(record.claimed_at, now)}."
+    claimed = f"{_owner(record)} holds it: attempt {record.attempt}, claimed {_ago(record.claimed_at, now)}."
     if record.lease_until is None:
         return [claimed, "It is claimed inside a transaction, without a lease: only its owner can end it."]
     left = span(record.lease_until - now)
@@ -86,7 +86,11 @@ def _lapsed(record: Record, now: int) -> list[str]:
         return [since, _next_delivery(record), "It waits for a delivery, or for a recovery worker: onceward recover."]
     silent = f"{_owner(record)} stopped responding in attempt {record.attempt}: it last renewed its lease "
     silent += f"{_ago(record.renewed_at, now)}, and the lease expired {_ago(record.lease_until or now, now)}."
-    return [silent, _next_delivery(record), "If that owner is still alive, it can complete until then."]
+    return [
+        silent,
+        _next_delivery(record),
+        "If that owner is still alive, it can complete it until a delivery arrives.",
+    ]
 
 
 def _released(record: Record, _now: int) -> list[str]:

@@ -60,7 +60,7 @@ def check_allowed(action: Action, record: Record, now: int, encode: Encode = enc
         reason = refusal.reason
         if reason == ALIVE:
             line = record_line(record, now)
-            reason = f"its lease has not expired, its owner is alive: {line} → wait, or use --force"
+            reason = f"its lease has not expired, so its owner may be alive: {line} → wait, or use --force"
         raise CommandError(reason, code) from refusal
 
 
