@@ -112,8 +112,7 @@ def _commit_together(view: Callable[[], Any]) -> Any:
     try:
         with block:
             response = _complete_response(view())
-            if transaction.get_rollback(using=alias) and response.status_code < FIRST_ERROR_STATUS:
-                raise transaction.TransactionManagementError(MARKED)
+            _check_rollback(response, alias)
             context = steps.context
             if context is not None and context.config.frees_key(response.status_code):
                 transaction.set_rollback(True, using=alias)
@@ -129,6 +128,12 @@ def _commit_together(view: Callable[[], Any]) -> Any:
     if recorded:
         steps.confirm()
     return response
+
+
+def _check_rollback(response: Any, alias: str) -> None:
+    """Raise if the response reports success, and Django is going to undo the rows."""
+    if transaction.get_rollback(using=alias) and response.status_code < FIRST_ERROR_STATUS:
+        raise transaction.TransactionManagementError(MARKED)
 
 
 def _complete_response(response: Any) -> Any:
