@@ -11,6 +11,8 @@ urlpatterns = [
     path("fails", views.fails),
     path("separate", views.place_separately),
     path("async", views.place_async),
+    path("unusual/<str:way>", views.place_unusually),
+    path("async-class", views.AsyncOrders.as_view()),
     path("drf/orders", views.Orders.as_view()),
     path("ninja/", views.api.urls),
 ]

@@ -101,7 +101,10 @@ class RecordAdmin(admin.ModelAdmin):
         if not _may(request, action):
             raise PermissionDenied
         operator = _admin_for(request)
-        preview = run(operator.preview(ACTIONS[action], ids=[record]))
+        try:
+            preview = run(operator.preview(ACTIONS[action], ids=[record]))
+        except ConfigurationError as error:
+            raise Http404(str(error)) from error
         if [str(target.token) for target in preview.targets] not in ([request.POST.get("token")], []):
             messages.error(request, "The record has changed since the page was shown. Nothing was done.")
         else:

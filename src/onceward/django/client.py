@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 from django.core.signals import setting_changed
-from django.db import connections
 
 from onceward.client.aio import AsyncOnce
 from onceward.client.base import BaseClient
@@ -20,6 +19,7 @@ from onceward.client.sync import Once
 from onceward.errors import ConfigurationError
 
 from .configuration import SETTING, configuration, is_test_environment
+from .open_transactions import DjangoTransactions, open_transaction
 from .store import DjangoStore
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class LazyClient(BaseClient):
             self._declared: list[Callable[[], None]] = []
             super().__init__(cast("Store", DjangoStore()), app=found.app, **found.options)
             if not self._is_async:  # Django has no async transactions
+                self.engine.open_transactions = DjangoTransactions()
                 self.add_transaction_finder(open_transaction)
             setting_changed.connect(self._follow_setting, weak=True)
 
@@ -169,13 +170,6 @@ class AsyncDjangoOnce(LazyClient, AsyncOnce):
             "aonce.within() is not possible: Django has no async transactions",
             hint="write a sync function that uses once.within(connection), and call it with sync_to_async",
         )
-
-
-def open_transaction() -> Any | None:
-    """Return Django's connection if a transaction is open on it, other than the one around a `TestCase`."""
-    connection = connections[configuration().database]
-    is_open = any(not block._from_testcase for block in connection.atomic_blocks)  # noqa: SLF001 (Django has no other sign)
-    return connection if is_open else None
 
 
 once = DjangoOnce()

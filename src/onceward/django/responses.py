@@ -7,6 +7,7 @@ from typing import Any
 
 from django.http import HttpResponse
 
+from onceward.http.multipart import MultipartHash, split_boundary
 from onceward.http.semantics import IdempotentRequest, RawResponse
 
 
@@ -19,12 +20,16 @@ def identity_of(request: Any, principal: str) -> IdempotentRequest:
         _encoded(meta.get("HTTP_HOST", "")).lower(),
         _encoded(request.path),
         _encoded(meta.get("QUERY_STRING", "")),
-        _encoded(meta.get("CONTENT_TYPE", "")),
+        split_boundary(_encoded(meta.get("CONTENT_TYPE", "")))[0],
     )
 
 
 def body_digest(request: Any) -> bytes:
-    return hashlib.sha256(request.body).digest()
+    """Return the digest of the body. That of a multipart body does not depend on its boundary."""
+    boundary = split_boundary(_encoded(request.META.get("CONTENT_TYPE", "")))[1]
+    hashed = MultipartHash(boundary) if boundary else hashlib.sha256()
+    hashed.update(request.body)
+    return hashed.digest()
 
 
 def raw_response(response: Any) -> RawResponse:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
-from inspect import iscoroutinefunction
+from inspect import iscoroutine, iscoroutinefunction
 from typing import Any, TypeVar, Unpack
 
 from django.core.exceptions import ImproperlyConfigured
@@ -16,13 +17,19 @@ from onceward.http.transaction import ResponseTransaction
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 
+from .atomic import MARKED
 from .configuration import configuration
 from .responses import raw_response
+
+logger = logging.getLogger("onceward.http")
 
 View = TypeVar("View", bound=Callable[..., Any])
 
 OPTIONS_ATTRIBUTE = "onceward_options"
 HANDLED_ATTRIBUTE = "onceward_handled"
+FIRST_ERROR_STATUS = 400
+"""A view that responds with an error may roll back. Other responses promise that the rows are committed."""
+
 MIDDLEWARE = "onceward.django.IdempotencyMiddleware"
 
 
@@ -104,9 +111,8 @@ def _commit_together(view: Callable[[], Any]) -> Any:
     block: Any = transaction.atomic(using=alias, durable=True)
     try:
         with block:
-            response = view()
-            if hasattr(response, "render") and callable(response.render):
-                response = response.render()
+            response = _complete_response(view())
+            _check_rollback(response, alias)
             context = steps.context
             if context is not None and context.config.frees_key(response.status_code):
                 transaction.set_rollback(True, using=alias)
@@ -117,7 +123,33 @@ def _commit_together(view: Callable[[], Any]) -> Any:
         if not recorded or steps.context is None or not steps.context.run_blocking(steps.after_failed_commit()):
             steps.roll_back()
             raise
+        logger.exception("An error was raised after the commit, for example by an on_commit callback")
         return response
     if recorded:
         steps.confirm()
+    return response
+
+
+def _check_rollback(response: Any, alias: str) -> None:
+    """Raise if the response reports success, and Django is going to undo the rows."""
+    if transaction.get_rollback(using=alias) and response.status_code < FIRST_ERROR_STATUS:
+        raise transaction.TransactionManagementError(MARKED)
+
+
+def _complete_response(response: Any) -> Any:
+    """Return the response of a view, rendered. Raise if it has no body that can be stored in the transaction."""
+    if iscoroutine(response):
+        response.close()
+        raise ConfigurationError(
+            "the view is async, and Django has no async transactions",
+            hint="write a sync view, or remove transactional=True",
+        )
+    if response.streaming:
+        response.close()
+        raise ConfigurationError(
+            "a streaming response cannot be committed with the rows of the view, which are rolled back",
+            hint="return a response that is complete, or remove transactional=True",
+        )
+    if hasattr(response, "render") and callable(response.render):
+        response = response.render()
     return response

@@ -80,9 +80,13 @@ class OpenTransactions:
         """Raise. With `warn`, and in the mode observe, emit one event per operation instead."""
         if job.policy.open_transaction != "warn" and engine.rollout.enforces:
             raise ConfigurationError(message, key=job.key.text, hint=WITHIN_HINT)
+        self.warn(engine, job, message, WITHIN_HINT)
+
+    def warn(self, engine: Engine, job: Job, message: str, hint: str) -> None:
+        """Emit one event per operation."""
         if job.key.scope.text not in self._warned:
             self._warned.add(job.key.scope.text)
-            engine.emit("open_transaction", job.key, reason=message, error=WITHIN_HINT)
+            engine.emit("open_transaction", job.key, reason=message, error=hint)
 
 
 def _refuse_needed_claim(job: Job) -> None:

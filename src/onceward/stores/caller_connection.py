@@ -161,6 +161,11 @@ def _django(connection: Any) -> Any:
     if not hasattr(connection, "ensure_connection"):
         raise ConfigurationError(f"cannot join a {_name(connection)}", hint="from django.db import connection")
     if not connection.in_atomic_block:
+        if not connection.get_autocommit():
+            raise ConfigurationError(
+                "Django's autocommit is off here, and no atomic() block is open",
+                hint="wrap the call in one: with transaction.atomic():",
+            )
         raise ConfigurationError(
             "Django is in autocommit mode here, so there is no transaction to join",
             hint="open one first: with transaction.atomic():",

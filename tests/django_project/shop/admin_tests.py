@@ -55,6 +55,7 @@ class AdminPages(TestCase):
         self.allow("forget_record")
         self.client.post(f"{self.page}forget/", {"token": "1"})
         self.assertEqual(charge.read("7").state, "PARKED")
+        self.assertEqual(self.client.post("/admin/onceward/record/zz/forget/", {"token": "1"}).status_code, 404)
 
     def test_others_see_nothing(self) -> None:
         self.client.force_login(User.objects.create_user("ben", is_staff=True))

@@ -4,7 +4,12 @@ import json
 
 from django.contrib.auth.models import User
 from django.core.exceptions import ImproperlyConfigured
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db.transaction import TransactionManagementError
 from django.test import TestCase, TransactionTestCase, modify_settings, override_settings
+from django.test.client import encode_multipart
+
+from onceward import ConfigurationError
 
 from .models import Order
 
@@ -76,6 +81,29 @@ class Requests:
             self.assertEqual(self.post("/orders", key="bare").status_code, 400)
             self.assertEqual(self.post("/orders", key='"quoted"').status_code, 201)
 
+    def test_a_success_that_django_rolls_back_is_not_stored(self) -> None:
+        for _ in range(2):
+            with self.assertRaisesRegex(TransactionManagementError, "marked this transaction for rollback"):
+                self.post("/unusual/hidden-error")
+        self.assertEqual(Order.objects.count(), 0)
+
+    def test_responses_that_cannot_be_committed_are_refused(self) -> None:
+        for path, message in (("/unusual/streaming", "streaming response"), ("/async-class", "the view is async")):
+            with self.subTest(path=path), self.assertRaisesRegex(ConfigurationError, message):
+                self.post(path, key=path.strip("/").replace("/", "-"))
+        self.assertEqual(Order.objects.count(), 0)
+
+    def test_a_repeated_upload_may_have_another_boundary(self) -> None:
+        responses = []
+        for boundary in ("first", "second"):
+            body = encode_multipart(boundary, {"file": SimpleUploadedFile("a.txt", b"text")})
+            content_type = f"multipart/form-data; boundary={boundary}"
+            headers = {"Idempotency-Key": "k1"}
+            responses.append(self.client.post("/unusual/upload", body, content_type=content_type, headers=headers))
+        self.assertEqual([one.status_code for one in responses], [201, 201])
+        self.assertEqual(responses[0].json(), responses[1].json())
+        self.assertEqual(responses[0].json()["files"], 1)
+
 
 class InTransaction(Requests, TestCase):
     """Django rolls back each test."""
@@ -96,3 +124,10 @@ class InTransaction(Requests, TestCase):
 
 class Committed(Requests, TransactionTestCase):
     """Each request commits."""
+
+    def test_an_error_after_the_commit_is_logged(self) -> None:
+        with self.assertLogs("onceward.http", "ERROR") as logs:
+            self.assertEqual(self.post("/unusual/callback").status_code, 201)
+        self.assertIn("the broker is down", logs.output[0])
+        self.assertEqual(self.post("/unusual/callback")["Idempotency-Replayed"], "true")
+        self.assertEqual(Order.objects.count(), 1)

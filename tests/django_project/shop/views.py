@@ -1,11 +1,13 @@
 """The views of the shop: Django, Django REST framework and django-ninja."""
 
 import json
+from contextlib import suppress
 from typing import Any
 
-from django.db import transaction
-from django.http import HttpRequest, JsonResponse
+from django.db import DatabaseError, transaction
+from django.http import HttpRequest, JsonResponse, StreamingHttpResponse
 from django.utils.decorators import method_decorator
+from django.views import View
 from django.views.decorators.csrf import csrf_exempt
 from ninja import NinjaAPI
 from ninja.decorators import decorate_view
@@ -52,6 +54,33 @@ def place_separately(request: HttpRequest) -> JsonResponse:
 async def place_async(request: HttpRequest) -> JsonResponse:
     order = await Order.objects.acreate(**json.loads(request.body))
     return JsonResponse({"order": order.pk}, status=201)
+
+
+@csrf_exempt
+@idempotent(transactional=True)
+def place_unusually(request: HttpRequest, way: str) -> Any:
+    order = Order.objects.create(reference=way)
+    if way == "hidden-error":
+        with suppress(DatabaseError):
+            Order.objects.create(pk=order.pk)
+    if way == "callback":
+        transaction.on_commit(call_broker)
+    if way == "streaming":
+        return StreamingHttpResponse([b"a"])
+    return JsonResponse({"order": order.pk, "files": len(request.FILES)}, status=201)
+
+
+def call_broker() -> None:
+    raise ConnectionError("the broker is down")
+
+
+@method_decorator([csrf_exempt, idempotent(transactional=True)], name="dispatch")
+class AsyncOrders(View):
+    """A class of async methods, which cannot be transactional."""
+
+    async def post(self, request: HttpRequest) -> JsonResponse:
+        await Order.objects.acreate(reference="async")
+        return JsonResponse({})
 
 
 @method_decorator(idempotent(transactional=True), name="dispatch")
