@@ -236,3 +236,20 @@ def test_records_in_a_savepoint_are_rolled_back_with_the_transaction_around_it(t
             session.rollback()
         assert once.read("order:7") is None
     engine.dispose()
+
+
+@pytest.mark.finding("N3")
+async def test_records_in_a_savepoint_of_an_async_session_are_rolled_back_too(tmp_path: Path) -> None:
+    engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/bank.db", poolclass=NullPool)
+
+    async def pay() -> str:
+        return "paid"
+
+    async with AsyncOnce(f"sqlite:///{tmp_path}/bank.db") as once:
+        await once.migrate()
+        async with AsyncSession(engine) as session, once.within(session) as tx:
+            async with session.begin_nested():
+                await tx.run("order:7", pay)
+            await session.rollback()
+        assert await once.read("order:7") is None
+    await engine.dispose()

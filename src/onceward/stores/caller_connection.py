@@ -148,6 +148,20 @@ def begin_before_savepoints(sqlalchemy_connection: Any) -> None:
         event.listen(sqlalchemy_connection, "savepoint", _begin_on_sqlite)  # a second call changes nothing
 
 
+def begin_before_savepoints_of(async_wrapper: Any) -> None:
+    """Do the same for every transaction that an AsyncSession or AsyncConnection begins from now on."""
+    from sqlalchemy import event
+
+    if hasattr(async_wrapper, "sync_session"):
+        event.listen(async_wrapper.sync_session, "after_begin", _after_begin)  # a second call changes nothing
+    elif async_wrapper.sync_connection is not None:
+        begin_before_savepoints(async_wrapper.sync_connection)
+
+
+def _after_begin(_session: Any, _transaction: Any, sqlalchemy_connection: Any) -> None:
+    begin_before_savepoints(sqlalchemy_connection)
+
+
 def _begin_on_sqlite(sqlalchemy_connection: Any, _savepoint: str) -> None:
     if not sqlalchemy_connection.connection.driver_connection.in_transaction:
         sqlalchemy_connection.exec_driver_sql("BEGIN")
