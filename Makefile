@@ -19,13 +19,13 @@ INSTALL := $(UV) pip install --quiet --python $(PY) --constraint constraints.txt
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types bench soak fuzz clean
+.PHONY: help demo test lint types docs bench soak fuzz clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile
 
-demo: $(RUNTIME) ## five systems, their workers killed at random; then audits (ARGS=--quick, --unguarded; SYSTEM=fleet SECONDS=20 STORE=…)
+demo: $(RUNTIME) ## five systems, their workers killed at random; then audits (ARGS=--quick, --unguarded, --console; SYSTEM=fleet SECONDS=20 STORE=…)
 	$(if $(STORE),$(install-drivers))
 	@$(PY) -m examples.demo $(if $(SYSTEM),--system $(SYSTEM)) $(if $(SECONDS),--seconds $(SECONDS)) \
 	    $(if $(STORE),--store '$(STORE)') $(ARGS)
@@ -41,6 +41,9 @@ lint: $(DEV) ## ruff and the direction of dependence
 types: $(DEV) ## mypy --strict and pyright
 	$(run-types)
 
+docs: $(DEV) ## build the documentation into site/ (ARGS=serve: preview it, and rebuild what changes)
+	$(PY) -m docs.sitebuild $(ARGS)
+
 bench: $(PEERS) ## measure, beside peers and bare storage (ARGS=--quick, "--only sqlite", "-o json")
 	$(PY) -m bench $(ARGS)
 
@@ -53,7 +56,7 @@ fuzz: $(DEV) ## random inputs for every parser of outside bytes, for a minute (A
 	$(PY) -m tests.fuzz $(ARGS)
 
 clean: ## remove .venv, caches and builds
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -path ./.git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # Recipes shared by several targets, not prerequisites of `test`: so `make -j` keeps their order.

@@ -2,7 +2,7 @@
 
 The page lists every requirement of the five documents: where it is kept, and which tests show it. A requirement that
 cannot be tried here says why. A test of the docs checks that every named test exists.
-"""  # noqa: INP001 (a script of the docs, not a package)
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 The page lists each point of the five documents that Onceward was built for: the requirement, the code that implements
 it, and tests that check it. A test of the docs checks that the code exists, and that each test exists and is marked
 with the point.
-"""  # noqa: INP001 (a script of the docs, not a package)
+"""
 
 from __future__ import annotations
 

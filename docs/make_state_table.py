@@ -3,7 +3,7 @@
 One representative record stands for each row of the table. Every verb is applied to it with the real functions, and
 the page shows the results. So the page always describes what the code does. The diagram of the attempt comes from its
 table of moves.
-"""  # noqa: INP001 (a script of the docs, not a package)
+"""
 
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ def attempt_section() -> str:
         edges += [f"    {start.name} --> {end}" for end in [*ends, *(["[*]"] if is_last else [])]]
         following = [f"`{end}`" for end in ends] + (["the end"] if is_last else [])
         rows.append(f"| `{start.name}` | {meanings[start]} | {', '.join(following)} |")
-    diagram = ["```mermaid", "stateDiagram-v2", *edges, "```"]
+    diagram = ["```mermaid", "stateDiagram-v2", "    %% The states of an attempt, and its moves", *edges, "```"]
     table = ["| state | meaning | next |", "|---|---|---|", *rows]
     return "\n".join([ATTEMPT, *diagram, "", *table, "", NOTES])
 
@@ -290,7 +290,17 @@ def page() -> str:
     edges = [f"    {start} --> {end} : {', '.join(labels)}" for (start, end), labels in changes().items()]
     head = f"| record | {' | '.join(VERBS)} |\n|{'---|' * (len(VERBS) + 1)}"
     rows = [f"| {sample.name} | {' | '.join(cell(verb, sample) for verb in VERBS)} |" for sample in samples()]
-    diagram = "\n".join(["### How the record changes", "", "```mermaid", "stateDiagram-v2", *edges, "```"])
+    diagram = "\n".join(
+        [
+            "### How the record changes",
+            "",
+            "```mermaid",
+            "stateDiagram-v2",
+            "    %% The states of a record, and the verbs that change it",
+            *edges,
+            "```",
+        ]
+    )
     return "\n".join([INTRODUCTION, diagram, "", READING, head, *rows, "", attempt_section()])
 
 

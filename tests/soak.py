@@ -205,6 +205,13 @@ def queues(profile: str, messages: str, kills: str) -> Section:
     return suite("Queues, their workers and brokers killed", QUEUES, profile, **size)
 
 
+def console(profile: str, *, small: bool) -> Section:
+    """Open every page of the console on the records of the storms of all systems, in a real browser."""
+    systems = " ".join(entry.name for entry in SYSTEMS[: 1 if small else None])
+    size = {"ONCEWARD_CONSOLE_STORMS": systems, "ONCEWARD_CONSOLE_SECONDS": "1" if small else "20"}
+    return suite("The console in a browser", ("tests/console",), profile, **size)
+
+
 def schedules(*, small: bool) -> Section:
     """Every order of the steps of each race, and the same search on stores that are broken."""
     bound = 1 if small else BOUND
@@ -366,6 +373,7 @@ def parts(small: bool, minutes: float) -> dict[str, Callable[[], Section]]:
         "A server that is killed": partial(killed_server, small=small),
         "Django": partial(suite, "Django, killed at every stage", DJANGO, profile, ONCEWARD_DJANGO_KILLS="1"),
         "Queues": partial(queues, profile, *(("400", "2") if small else ("20000", "40"))),
+        "The console": partial(console, profile, small=small),
         "Every order of a race": partial(schedules, small=small),
         "Sagas": partial(sagas, small=small),
         "Schedules": partial(runners, small=small),

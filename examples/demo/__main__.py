@@ -2,7 +2,7 @@
 
 Runs a storm on every example system, one after the other. Each event is delivered about two and a half times, out of
 order, to several worker processes. Workers are killed with SIGKILL, or stopped for longer than their lease, at random
-points. Then the effects are audited.
+points. Then the effects are audited. With `--console`, the records stay open in a browser.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
 import time
 from functools import partial
+from pathlib import Path
 
 from examples.demo.ending import ending, opening
 from examples.demo.systems import SYSTEMS, DemoSystem
@@ -33,6 +35,8 @@ class Options(argparse.Namespace):
     seconds: float | None
     store: str
     seed: int
+    console: bool
+    port: int
 
 
 def parse(arguments: list[str]) -> Options:
@@ -48,11 +52,16 @@ def parse(arguments: list[str]) -> Options:
     parser.add_argument("--seconds", type=float, help="seconds of new events per system")
     parser.add_argument("--store", default="", help="URL of a store (default: embedded stores)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the traffic, the kills and the pauses (default 1)")
-    return parser.parse_args(arguments, Options())
+    parser.add_argument("--console", action="store_true", help="then show the records in a browser, until Ctrl-C")
+    parser.add_argument("--port", type=int, default=8321, help="port of the console (default 8321; 0: any free one)")
+    options = parser.parse_args(arguments, Options())
+    if options.console and (options.store or options.unguarded):
+        parser.error("--console shows the records of the embedded stores: leave out --store and --unguarded")
+    return options
 
 
-def make_plan(options: Options, entry: DemoSystem, systems: int) -> Plan:
-    """Return the plan for one of this many systems."""
+def make_plan(options: Options, entry: DemoSystem, systems: int, folder: str = "") -> Plan:
+    """Return the plan for one of this many systems. With `folder`, its files stay there."""
     seconds = (QUICK if options.quick else FULL) / systems if options.seconds is None else options.seconds
     return Plan(
         seconds=seconds,
@@ -61,6 +70,7 @@ def make_plan(options: Options, entry: DemoSystem, systems: int) -> Plan:
         seed=options.seed,
         store=options.store,
         guarded=not options.unguarded,
+        folder=f"{folder}/{entry.name}" if folder else "",
     )
 
 
@@ -78,11 +88,24 @@ def main(arguments: list[str]) -> int:
     if unavailable is not None:
         print(f"cannot start the storm: {unavailable}", file=sys.stderr)
         return 1
-    try:
-        plans = {entry: make_plan(options, entry, len(systems)) for entry in systems}
-    except ConfigurationError as error:
-        print(error, file=sys.stderr)
-        return 2
+    with tempfile.TemporaryDirectory(prefix="onceward-demo-") as folder:
+        try:
+            kept = folder if options.console else ""
+            plans = {entry: make_plan(options, entry, len(systems), kept) for entry in systems}
+        except ConfigurationError as error:
+            print(error, file=sys.stderr)
+            return 2
+        code = show_storms(plans, len(missing) if options.system or os.environ.get("CI") else 0)
+        if options.console:
+            from examples.demo.console import serve_console
+
+            serve_console(Path(folder), [entry.name for entry in systems], options.port)
+    return code
+
+
+def show_storms(plans: dict[DemoSystem, Plan], missing: int) -> int:
+    """Run the storms, print their audits, and return the exit code. `missing` systems should have run, too."""
+    systems = list(plans)
     plan = plans[systems[0]]
     board = Scoreboard([entry.name for entry in systems])
     print(opening(systems, plan, board.style), flush=True)
@@ -93,8 +116,7 @@ def main(arguments: list[str]) -> int:
     for run in runs:
         print(*(f"  {line}" for line in report(run, board.style)), sep="\n")
     print(ending(runs, plan, time.monotonic() - started, board.style))
-    is_missing_system = bool(missing) and bool(options.system or os.environ.get("CI"))
-    return 0 if not is_incomplete and not is_missing_system and all(run.audit.passed for run in runs) else 1
+    return 0 if not is_incomplete and not missing and all(run.audit.passed for run in runs) else 1
 
 
 def run_all(plans: dict[DemoSystem, Plan], board: Scoreboard) -> tuple[list[Run], bool]:

@@ -14,10 +14,8 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from socketserver import ThreadingMixIn
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlsplit
-from wsgiref.simple_server import WSGIServer, make_server
 
 from examples.documents.arrivals import Announcements, Arrivals, Inbox, watch
 from examples.documents.buckets import Bucket
@@ -25,6 +23,7 @@ from examples.documents.models import CHEAP, STRONG, Models
 from examples.documents.pipeline import Documents
 from examples.documents.samples import lines, pdf
 from examples.documents.stand_in import stand_in
+from examples.service import server
 from onceward import Once, OncewardError, content_key
 from onceward.objects import open_objects
 from onceward.testing import storm
@@ -39,15 +38,27 @@ MAX_SHOWN = 70
 def main(arguments: list[str]) -> int:
     if arguments[:1] == ["storm"]:
         return storm.main("examples.documents.storm:SYSTEM", arguments[1:])
+    env = os.environ.get
     parser = argparse.ArgumentParser(prog="python -m examples.documents", description="Process each document once.")
     parser.add_argument("command", choices=("demo", "watch", "serve", "show", "storm"), nargs="?", default="demo")
     parser.add_argument("folder", type=Path, nargs="?", help="contains inbox/; by default also records, files and rows")
     parser.add_argument("file", type=Path, nargs="?", help="show the record of this file")
-    parser.add_argument("--inbox", metavar="URL", help="gs://…, s3://… or file:///…, instead of inbox/ in the folder")
-    parser.add_argument("--store", help="URL of the records (default: sqlite, in the folder)")
-    parser.add_argument("--objects", help="URL of the files (default: bucket/ in the folder)")
-    parser.add_argument("--warehouse", help="URL of the rows (default: sqlite, in the folder)")
-    parser.add_argument("--models", help="URL of the models' API, key in $MODELS_KEY (default: a local simulation)")
+    parser.add_argument(
+        "--inbox",
+        default=env("INBOX"),
+        metavar="URL",
+        help="gs://…, s3://… or file:///…, instead of inbox/ in the folder",
+    )
+    parser.add_argument("--store", default=env("STORE"), help="URL of the records (default: sqlite, in the folder)")
+    parser.add_argument("--objects", default=env("OBJECTS"), help="URL of the files (default: bucket/ in the folder)")
+    parser.add_argument(
+        "--warehouse", default=env("WAREHOUSE"), help="URL of the rows (default: sqlite, in the folder)"
+    )
+    parser.add_argument(
+        "--models",
+        default=env("MODELS_URL"),
+        help="URL of the models' API, key in $MODELS_KEY (default: a local simulation)",
+    )
     parser.add_argument("--cheap-model", default=CHEAP, help="asked first, default %(default)s")
     parser.add_argument("--strong-model", default=STRONG, help="asked if the other is wrong twice, default %(default)s")
     parser.add_argument("--lease", default=LEASE, help="of a claim, renewed every fifth of it, default %(default)s")
@@ -59,7 +70,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--oidc-email", metavar="ADDRESS", help="the service account of the push subscription")
     parser.add_argument("--fail-open", action="store_true", help="while the store is down, run without a claim")
-    parser.add_argument("--port", type=int, default=8080)
+    server.add_options(parser)
     parser.add_argument("--verbose", action="store_true", help="log every event")
     chosen = parser.parse_args(arguments)
     needed = {"watch": chosen.folder, "serve": chosen.folder, "show": chosen.file}
@@ -67,6 +78,8 @@ def main(arguments: list[str]) -> int:
         parser.error(f"{chosen.command} needs a folder{', and a file' * (chosen.command == 'show')}")
     if chosen.command == "serve" and not (os.environ.get("WEBHOOK_SECRET") or chosen.inbox):
         parser.error("serve needs the webhook secret (WEBHOOK_SECRET=whsec_…, base64), or --inbox for notifications")
+    if chosen.command == "serve" and chosen.inbox and server.is_public(chosen.host) and not chosen.oidc_audience:
+        parser.error(f"on {chosen.host}, notifications must be authenticated: pass --oidc-audience and --oidc-email")
     if bool(chosen.oidc_audience) is not bool(chosen.oidc_email):
         parser.error("--oidc-audience and --oidc-email belong together")
     logging.basicConfig(level=logging.ERROR, format="%(message)s")
@@ -152,10 +165,9 @@ def serve(chosen: argparse.Namespace, arrivals: Inbox | Bucket, deliveries: Once
 
             check = google_oidc(chosen.oidc_audience, email=chosen.oidc_email)
         routes[PUSH] = arrivals.push(deliveries, check)
-    with make_server("127.0.0.1", chosen.port, Paths(routes), Server) as server:
-        for path in routes:
-            print(f"POST http://127.0.0.1:{server.server_port}{path}", flush=True)
-        server.serve_forever()
+    logging.getLogger("documents").setLevel(logging.NOTSET)
+    print(f"routes: {', '.join(f'POST {path}' for path in routes)}", flush=True)
+    server.serve(server.as_asgi(Paths(routes)), deliveries, chosen)
 
 
 class Paths:
@@ -188,12 +200,6 @@ def demo(folder: Path, documents: Documents, inbox: Arrivals) -> None:
         print(f"{Path(path).name:<20}{outcome.kind:<10}{facts['status']:<11}{result}")
     calls = (folder / "calls").read_text(encoding="utf-8").split()
     print(f"\n{calls.count('200')} model calls; {calls.count('429')} requests were rejected as too many (429)")
-
-
-class Server(ThreadingMixIn, WSGIServer):
-    """The standard library's server, with a thread per request. In production use a WSGI server instead."""
-
-    daemon_threads = True
 
 
 if __name__ == "__main__":

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 from typing import Any
 
 from examples.fleet.stores import opened_fleet
+from examples.service import server
 from onceward.http.push import query_token
 from onceward.http.tokens import Check
 from onceward.testing import storm
@@ -20,9 +22,14 @@ def main(arguments: list[str]) -> int:
     commands = parser.add_subparsers(required=True)
     commands.add_parser("storm", help="duplicates, disorder, kills and pauses, then an audit", add_help=False)
     serve = commands.add_parser("serve", help="POST /pubsub/push, and a page with the current state")
-    serve.add_argument("--store", default="sqlite:///fleet.db", help="URL, default %(default)s")
-    serve.add_argument("--port", type=int, default=8080)
-    serve.add_argument("--token", help="require ?token=… on pushes; without it, every local program may push")
+    env = os.environ.get
+    serve.add_argument("--store", default=env("STORE", "sqlite:///fleet.db"), help="URL, default %(default)s; $STORE")
+    server.add_options(serve)
+    serve.add_argument(
+        "--token",
+        default=env("PUSH_TOKEN"),
+        help="require ?token=… on pushes; without it, every local program may push; $PUSH_TOKEN",
+    )
     serve.add_argument("--oidc-audience", metavar="URL", help="require Google's signed token for this audience")
     serve.add_argument("--oidc-email", metavar="ADDRESS", help="the service account of the push subscription")
     serve.add_argument("--oidc-issuer", metavar="URL", help="another provider of signed tokens than Google")
@@ -32,6 +39,10 @@ def main(arguments: list[str]) -> int:
     )
     serve.add_argument("--per-region", action="store_true", help="one document for each region of a service")
     chosen = parser.parse_args(arguments)
+    if server.is_public(chosen.host) and not (chosen.token or chosen.oidc_audience):
+        parser.error(
+            f"on {chosen.host}, pushes must be authenticated: pass --oidc-audience and --oidc-email, or --token"
+        )
     if bool(chosen.oidc_audience) is not bool(chosen.oidc_email):
         parser.error("--oidc-audience and --oidc-email belong together")
     asyncio.run(_serve(chosen))
@@ -39,15 +50,10 @@ def main(arguments: list[str]) -> int:
 
 
 async def _serve(chosen: argparse.Namespace) -> None:
-    try:
-        import uvicorn  # not needed for storms
-    except ModuleNotFoundError:
-        sys.exit("serve needs a server: pip install uvicorn")
-
     topics = dict(pair.split("=", 1) for pair in chosen.topic)
     choices = {"check": _check(chosen), "topics": topics, "per_region": chosen.per_region}
     async with opened_fleet(chosen.store, counters=True, **choices) as fleet:
-        await uvicorn.Server(uvicorn.Config(fleet, host="127.0.0.1", port=chosen.port, ws="none")).serve()
+        await server.serve_async(fleet, fleet.once, chosen)
 
 
 def _check(chosen: argparse.Namespace) -> Check | None:

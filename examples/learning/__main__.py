@@ -21,6 +21,7 @@ from msgspec import json
 from examples.learning.consumer import decode_message, store_events
 from examples.learning.storage import open_storage
 from examples.learning.tables import ENRICHED
+from examples.service import server
 from onceward.errors import OncewardError
 from onceward.protocol.secrets import url_without_secrets
 from onceward.queues import Message
@@ -69,8 +70,10 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m examples.learning", description="Statements and users, each once.")
     commands = parser.add_subparsers(dest="command")
     serve = commands.add_parser("serve", help="the statement resource over HTTP")
-    serve.add_argument("--port", type=int, default=8080)
-    serve.add_argument("--user", default="learner:secret", help="name:password, default %(default)s")
+    server.add_options(serve)
+    serve.add_argument(
+        "--user", default=os.environ.get("LEARNING_USER", "learner:secret"), help="name:password; $LEARNING_USER"
+    )
     serve.add_argument("--unguarded", action="store_true", help="append every message, as hand-written code often does")
     serve.add_argument("--leashed", action="store_true", help="exit when standard input is closed")
     consume = commands.add_parser("consume", help="consume statements from a Redis stream until it is empty")
@@ -144,8 +147,7 @@ def main(arguments: Sequence[str]) -> int:
 
         if chosen.leashed:
             Thread(target=end_with_input, daemon=True).start()
-        users = dict([chosen.user.split(":", 1)])
-        serve(chosen.folder, chosen.warehouse, chosen.port, users, guarded=not chosen.unguarded)
+        serve(chosen)
     elif chosen.command == "consume":
         return consume(chosen)
     elif chosen.command == "process":

@@ -34,6 +34,11 @@ def add_options(parser: argparse.ArgumentParser, port: int = 8080) -> None:
     parser.add_argument("--metrics-token", default=env("METRICS_TOKEN"), help="for GET /metrics; $METRICS_TOKEN")
 
 
+def is_public(host: str) -> bool:
+    """Return whether other machines may reach this address."""
+    return host != "localhost" and not ip_address(host).is_loopback
+
+
 def serve(app: App, once: Once | AsyncOnce, chosen: argparse.Namespace, **metrics: Any) -> None:
     """Serve an ASGI application until it is stopped. `metrics` are settings of `prometheus.export`."""
     asyncio.run(serve_async(app, once, chosen, **metrics))
@@ -47,8 +52,7 @@ async def serve_async(app: App, once: Once | AsyncOnce, chosen: argparse.Namespa
         sys.exit('serve needs a server: pip install ".[serve]"')
     log_as_json(chosen.log_level)
     await asyncio.to_thread(check, once) if isinstance(once, Once) else await check_async(once)
-    is_public = not ip_address(chosen.host if chosen.host != "localhost" else "127.0.0.1").is_loopback
-    exported = None if is_public and not chosen.metrics_token else metrics_app(once, **metrics)
+    exported = metrics_app(once, **metrics) if chosen.metrics_token or not is_public(chosen.host) else None
     wrapped = Operational(app, _ready_check(once), exported, chosen.metrics_token)
     config = uvicorn.Config(
         wrapped,

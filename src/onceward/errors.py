@@ -40,7 +40,10 @@ Each class has a stable `code` (for logs and problem documents) and an `http_sta
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
+
+DOCS_URL: Final = ""
+"""Where the documentation is published, ending with a slash. Empty until it has a domain."""
 
 
 class OncewardError(Exception):
@@ -58,6 +61,13 @@ class OncewardError(Exception):
         if hint:
             parts.append(f"→ {hint}")
         super().__init__(" ".join(parts))
+        self.add_note(f"Help: {self.page}")
+
+    @property
+    def page(self) -> str:
+        """Where this error is explained: an address, or the command that prints the explanation."""
+        anchor = self.code.replace("_", "-")
+        return f"{DOCS_URL}howto/errors.html#{anchor}" if DOCS_URL else f"onceward docs errors#{anchor}"
 
     def with_key(self, key: str) -> Self:
         """Add the readable key, if the error has none: a store knows only the id."""

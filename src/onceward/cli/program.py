@@ -43,11 +43,13 @@ Examples:
   onceward schedule shop.jobs:once                       run schedules; each slot once, on any number of machines
   onceward consume shop.orders:app                       process the messages of a queue, each once
   onceward recover shop.jobs:once                        finish work that is not redelivered
+  onceward console                                       the same in a browser: keys, parked work, failures
   onceward sagas                                         list sagas and the progress of their steps
   onceward stats -o json | jq                            tables for people, JSON for programs
   onceward stats --since 24h                             executed, replayed and refused work, with a chart
   onceward mcp                                           let an assistant read the store (Model Context Protocol)
   onceward doctor                                        for cron: exit code 1 if something needs attention
+  onceward docs errors#lease-lost                        what an error means and what to do
   onceward check --alert "mail -s Onceward ops@shop"     the same by rates and thresholds; each alert once
 
 \b
@@ -226,7 +228,9 @@ def load_commands() -> None:
         audit,
         change,
         check,
+        console,
         consume,
+        docs,
         doctor,
         erase,
         import_file,

@@ -63,9 +63,9 @@ class Administration(BaseClient):
         )
 
     def resolve(self, key: Any, finding: applied | Finding, *, name: str | None = None, why: str | None = None) -> None:
-        """Resolve a PARKED attempt: `applied(value)`, `not_applied` or `abandon`. With `why`, it is audited.
+        """Resolve a PARKED attempt with a `finding`: `applied(value)`, `not_applied` or `abandon`.
 
-        If the key belongs to a function of this client, the value must have its return type.
+        If the key belongs to a function of this client, the value must have its return type. With `why`, it is audited.
         """
         from onceward.sagas import records as saga_records
 
@@ -101,7 +101,7 @@ class Administration(BaseClient):
         That includes notes, results, latest states, audit entries, and counters by tenant. By default nothing is
         deleted: the returned counts are a preview. Pass `dry_run=False` to erase. Keys that a worker is processing are
         kept and counted; erase again later. If an erased key is delivered again, it runs as new work. The audit trail
-        gets one entry without any key.
+        gets one entry with `why`, without any key.
         """
         from .erasure import erase, erase_signature, erasure_filter
 
@@ -113,7 +113,10 @@ class Administration(BaseClient):
     def audit(
         self, key: Any = None, *, name: str | None = None, within: Duration | None = None, limit: int = 100
     ) -> list[AuditEntry]:
-        """Return which manual changes were made and why, newest first: under this key, or under all keys."""
+        """Return which manual changes were made and why, newest first: under this key, or under all keys.
+
+        `within` is how far to look back, and `limit` the maximum number of entries.
+        """
         return run(
             records.audit(
                 self.engine,

@@ -45,7 +45,7 @@ class OperationDecorator(BaseClient, Generic[D, S]):
         **choices: Unpack[CommonSettings],
     ) -> D: ...
     def operation(self, name: str, **choices: Any) -> Any:
-        """Decorate with a declared operation: `@once.operation("email")`. `choices` add settings to it."""
+        """Return a decorator for a declared operation: `@once.operation("email")`. `choices` add settings to it."""
         self.operations[name].settings_with(choices)  # raise at the decorator, not at the first call
         return partial(self._decorate_as, name, choices)
 

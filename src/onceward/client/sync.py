@@ -54,6 +54,13 @@ class Once(Administration, OperationDecorator[Decorator, SkippingDecorator]):
     scope and hour in the store. With `fingerprint_key`, at least 16 secret bytes, fingerprints are HMACs, so that a
     reader of the store cannot test guesses about payloads. `mode` is "enforce" (default), "observe" or "off";
     $ONCEWARD_MODE overrides it. The other arguments are default policy settings.
+
+    In every method, `key` is any value that identifies the work (`name` is the operation that it belongs to), `fn` is
+    the work with its `args` and `kwargs`, and `settings` and `choices` override the client's defaults.
+
+    Every call may raise `StoreUnavailable` or another `StoreError`; then nothing was run. Calls that run work raise a
+    subclass of `NotAcquired` if they may not run it, `OutcomeUnknown` if the store did not confirm the result, and
+    otherwise what the work itself raises. Settings that cannot work raise `ConfigurationError`.
     """
 
     def _runtime(self) -> ThreadRuntime:
@@ -98,7 +105,11 @@ class Once(Administration, OperationDecorator[Decorator, SkippingDecorator]):
         tenant: TenantSource = None,
         **settings: Any,
     ) -> Any:
-        """Decorate a function: `@once`, or `@once(key="charge:{order_id}", …)`. Async functions run on `once.aio`."""
+        """Decorate a function: `@once`, or `@once(key="charge:{order_id}", …)`. Async functions run on `once.aio`.
+
+        `key` builds the key from the arguments. `name` is the operation (default: module and name of the function).
+        A new `version` starts with new keys. `tenant` separates customers. Return the decorated function.
+        """
 
         def decorate(fn: Callable[..., Any]) -> Any:
             refuse_task(fn)
@@ -152,9 +163,9 @@ class Once(Administration, OperationDecorator[Decorator, SkippingDecorator]):
         name: str | None = None,
         **settings: Unpack[Settings],
     ) -> list[Outcome[T]]:
-        """Call fn(item) once per key; keys are claimed in batches. Return the outcomes in input order.
+        """Call fn(item) once per key, for each of `items`. Return the outcomes in input order.
 
-        An item that fails does not stop the others.
+        Keys are claimed in batches. An item that fails does not stop the others, and `map` does not raise for it.
         """
         from onceward.engine.many import execute_all  # imported here: few programs need it, and imports take time
 
@@ -170,7 +181,7 @@ class Once(Administration, OperationDecorator[Decorator, SkippingDecorator]):
         name: str | None = None,
         **settings: Unpack[Settings],
     ) -> Generator[ItemOutcome[Item, T], None, None]:
-        """Like `map`, but yield an `ItemOutcome` for each item as soon as it is known. Items are read as needed.
+        """Return an iterator like `map`: an `ItemOutcome` for each of `items` as soon as it is known, read as needed.
 
         If you stop early, close the iterator: it releases the keys whose work has not begun.
         """
@@ -189,28 +200,40 @@ class Once(Administration, OperationDecorator[Decorator, SkippingDecorator]):
         type: Any = Any,
         **settings: Unpack[Settings],
     ) -> ClaimBlock:
-        """Own the key while a block runs: `with once.claim(key) as claim:`. Raise NotAcquired if refused.
+        """Return a block that owns the key while it runs: `with once.claim(key) as claim:`.
 
-        `type` is the type of the result that `claim.complete` records. Without it, the result keeps its own type.
+        `payload` is compared with that of earlier claims. `note` holds small facts for the record. `type` is the type
+        of the result that `claim.complete` records; without it, the result keeps its own type. The block raises
+        `NotAcquired` if the key is done, running, failed or parked.
         """
         return ClaimBlock(self.engine, self.claim_job(key, name, payload, note or {}, settings, type=type))
 
     def lock(
         self, name: Any, *, lease: Duration | None = None, wait: Duration | None = None, on_lost: OnLost = "notify"
     ) -> Lock:
-        """Hold a lock while a block runs: `with once.lock("sync", lease="30s") as lock:`. Wait up to `wait` for it."""
+        """Return a lock to hold while a block runs: `with once.lock("sync", lease="30s") as lock:`.
+
+        It waits up to `wait` for another owner of the lock `name`. With `on_lost="cancel"`, async work is cancelled if
+        another owner takes over after the `lease` has expired.
+        """
         from onceward.locks.api import Lock, lock_job  # imported here, as in `map`
 
         return Lock(self.engine, lock_job(self, name, lease, wait, on_lost))
 
     def try_lock(self, name: Any, *, lease: Duration | None = None, on_lost: OnLost = "notify") -> HeldLock | None:
-        """Return the lock, or None if another owner holds it. Use it as a `with` block, or call `release()`."""
+        """Return the lock, or None if another owner holds it. Use it as a `with` block, or call `release()`.
+
+        `lease` and `on_lost` are those of `lock`.
+        """
         from onceward.locks.api import try_acquire
 
         return try_acquire(self.lock(name, lease=lease, wait=0, on_lost=on_lost))
 
     def within(self, connection: Any) -> Within:
-        """Claim, run and record in your own transaction: `with once.within(connection) as tx:`."""
+        """Return a block that claims, runs and records in your transaction: `with once.within(connection) as tx:`.
+
+        `connection` is a connection or session to the database where the records are. You commit or roll back.
+        """
         from onceward.operations.transaction import Within  # imported here, as in `map`
 
         return Within(self, connection)
@@ -220,7 +243,7 @@ class Once(Administration, OperationDecorator[Decorator, SkippingDecorator]):
     @overload
     def state(self, name: str, type: Any = Any, **choices: Unpack[LatestStateOptions]) -> LatestState[Any]: ...
     def state(self, name: str, type: Any = Any, **choices: Unpack[LatestStateOptions]) -> LatestState[Any]:
-        """Keep the latest value of each entity, in whatever order the events arrive.
+        """Return the latest values of the entities of `name`, in whatever order the events arrive.
 
         `type` is the type of the values. Duplicates are recognised for `window` ("7d"), and deleted entities remembered
         for `keep_deleted` ("30d"). An event more than `max_clock_skew` ("5m") ahead of the store's clock is `Parked`.
@@ -232,7 +255,10 @@ class Once(Administration, OperationDecorator[Decorator, SkippingDecorator]):
     def schedule(
         self, pattern: str, *, tz: str = "UTC", name: str | None = None, **choices: Unpack[TickChoices]
     ) -> ScheduleDecorator:
-        """Declare a schedule: `@once.schedule("*/5 8-18 * * 1-6")`. `onceward schedule` runs each slot once."""
+        """Return a decorator that declares a schedule: `@once.schedule("*/5 8-18 * * 1-6")`.
+
+        `pattern` is a cron pattern in the time zone `tz`. `onceward schedule` runs each slot once.
+        """
         from onceward.schedules.api import (
             Scheduled,
             read_pattern,
@@ -252,7 +278,11 @@ class Once(Administration, OperationDecorator[Decorator, SkippingDecorator]):
         rerun: bool = False,
         **choices: Unpack[TickChoices],
     ) -> TickBlock:
-        """Run one slot of a schedule that an external scheduler triggers: `with once.tick("report", scheduled_at):`."""
+        """Return a block for one slot that an external scheduler triggers: `with once.tick("report", scheduled_at):`.
+
+        `scheduled_at` is the time of the slot. Without it, the slot is the latest one of the `pattern` in the time zone
+        `tz`. `rerun` makes another attempt of a slot that failed.
+        """
         from onceward.schedules.api import TickBlock
 
         return TickBlock(self, name, scheduled_at, choices, pattern=pattern, tz=tz, rerun=rerun)
@@ -278,10 +308,10 @@ class Once(Administration, OperationDecorator[Decorator, SkippingDecorator]):
         tenant: TenantSource = None,
         **choices: Unpack[SagaChoices],
     ) -> Saga:
-        """Declare a saga: in the end, either all of its steps are done, or all are undone.
+        """Return a saga: in the end, either all of its `steps` are done, or all are undone.
 
         `once.saga("order", Step("charge", charge, undo=refund))`. Call it with its input as keyword arguments;
-        `input_type` is a function or class with these parameters.
+        `input_type` is a function or class with these parameters. A new `version` starts with new keys.
         """
         from onceward.sagas.api import Saga  # imported here, as in `map`
 

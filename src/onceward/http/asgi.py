@@ -220,6 +220,7 @@ def path_below(root: str, path: str) -> str:
 
 
 async def send_response(send: Send, response: RawResponse) -> None:
+    """Send a whole `response` (status, headers, body) with the `send` function of ASGI."""
     status, headers, body = response
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

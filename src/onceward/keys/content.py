@@ -13,7 +13,7 @@ _CHUNK_BYTES: Final = 1 << 20
 
 
 def content_key(source: bytes | bytearray | memoryview | os.PathLike[str] | BinaryIO) -> str:
-    """Return `sha256:<hex>` of bytes, of the file at a path, or of a binary stream from its current position.
+    """Return `sha256:<hex>` of the `source`: bytes, the file at a path, or a binary stream from its current position.
 
     A seekable stream is reset to its position, so that the work can read it afterwards. Any other stream is consumed:
     see `is_consumed_by_hashing`.

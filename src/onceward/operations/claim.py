@@ -63,22 +63,22 @@ class BaseClaim:
 
 
 class Claim(BaseClaim):
-    """A claim of `Once`."""
+    """A claim of `Once`. Its methods raise `LeaseLost` if another worker took over."""
 
     __slots__ = ()
 
     def complete(self, value: Any = None) -> None:
-        """Record the result now. If you don't call it, leaving the block completes the claim with None."""
+        """Record `value` as the result now. If you don't call it, leaving the block completes the claim with None."""
         settle.refuse_by_hand(self._attempt)
         self._call_blocking(settle.complete(self._attempt, value))
 
     def complete_in(self, connection: Any, value: Any = None) -> None:
-        """Record the result inside your own transaction: effect and record commit together, or not at all."""
+        """Record `value` inside the transaction of `connection`: effect and record commit together, or not at all."""
         settle.refuse_by_hand(self._attempt)
         self._call_blocking(settle.complete_in(self._attempt, connection, value))
 
     def annotate(self, **note: str) -> None:
-        """Write small metadata to the record now. It survives a takeover by another worker."""
+        """Write a small `note` to the record now. It survives a takeover by another worker."""
         self._call_blocking(settle.annotate(self._attempt, self._checked(note)))
 
     def _call_blocking(self, work: Coroutine[Any, Any, None]) -> None:
@@ -101,15 +101,15 @@ class AsyncClaim(BaseClaim):
     __slots__ = ()
 
     async def complete(self, value: Any = None) -> None:
-        """Record the result now. If you don't call it, leaving the block completes the claim with None."""
+        """Record `value` as the result now. If you don't call it, leaving the block completes the claim with None."""
         await self._call_async(settle.complete(self._attempt, value))
 
     async def complete_in(self, connection: Any, value: Any = None) -> None:
-        """Record the result inside your own transaction: effect and record commit together, or not at all."""
+        """Record `value` inside the transaction of `connection`: effect and record commit together, or not at all."""
         await self._call_async(settle.complete_in(self._attempt, connection, value))
 
     async def annotate(self, **note: str) -> None:
-        """Write small metadata to the record now. It survives a takeover by another worker."""
+        """Write a small `note` to the record now. It survives a takeover by another worker."""
         await self._call_async(settle.annotate(self._attempt, self._checked(note)))
 
     async def _call_async(self, work: Coroutine[Any, Any, None]) -> None:

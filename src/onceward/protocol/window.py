@@ -69,16 +69,28 @@ forever = Window("forever")
 
 
 def lasting(length: Duration, *, since: Literal["completion", "attempt"] = "completion") -> Window:
+    """Return a window of this `length`, counted `since` the completion, or since the last attempt was claimed.
+
+    Raise `ConfigurationError` if the length is not positive.
+    """
     if since not in ("completion", "attempt"):
         raise ConfigurationError(f"since must be 'completion' or 'attempt', not {since!r}")
     return Window("lasting", _positive(length), since)
 
 
 def sliding(length: Duration) -> Window:
+    """Return a window that ends `length` after the last request for the key.
+
+    Raise `ConfigurationError` if the length is not positive.
+    """
     return Window("sliding", _positive(length))
 
 
 def calendar(zone: str) -> Window:
+    """Return a window that ends with the day of the claim in this time `zone`, such as "Europe/Berlin".
+
+    Raise `ConfigurationError` if the zone is unknown.
+    """
     from zoneinfo import ZoneInfo  # imported here, because most windows are not calendar days
 
     try:

@@ -153,6 +153,7 @@ def read_logs(paths: Iterable[str | os.PathLike[str]]) -> list[Operation]:
 
 
 def read_log(path: str | os.PathLike[str]) -> list[Operation]:
+    """Return the history that one process wrote to the file at `path`."""
     decode = msgspec.json.Decoder(_StoredLine).decode
     calls: dict[int, _Call] = {}
     ends: dict[int, _End] = {}

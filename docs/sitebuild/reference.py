@@ -1,0 +1,35 @@
+"""Write the pages of the Python reference: one per public module, each name from its docstring."""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+from types import ModuleType
+
+from tests.public_api import MODULES, names_of
+
+
+def pages() -> dict[str, str]:
+    return {f"reference/api/{name}.md": page(import_module(name)) for name in MODULES}
+
+
+def page(module: ModuleType) -> str:
+    lines = [f"# {module.__name__}", "", inspect.cleandoc(module.__doc__ or "").strip(), ""]
+    others = []
+    for name in names_of(module):
+        place = place_of(module, name)
+        if place is None:
+            others.append(name)
+        else:
+            lines += [f"::: {place}", ""]
+    if others:
+        lines += ["## Other names", "", ", ".join(f"`{name}`" for name in others), ""]
+    return "\n".join(lines)
+
+
+def place_of(module: ModuleType, name: str) -> str | None:
+    """Return where a class or function is defined; None for everything else."""
+    value = getattr(module, name)
+    if (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__.startswith("onceward"):
+        return f"{value.__module__}.{value.__qualname__}"
+    return None

@@ -1,0 +1,61 @@
+"""Pairs that may be one person: the questions that an operator answers."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from onceward.console.page import Page
+from onceward.console.table import Column, Empty, Table
+from onceward.console.visit import Visit
+
+PAGE = Page("people", "People review", "Features", order=50, needs_all=True)
+LIMIT = 20
+COLUMNS = (
+    Column("one", "One", "code"),
+    Column("other", "Other", "code"),
+    Column("confidence", "Confidence", "share"),
+    Column("source", "Source"),
+    Column("asked_at", "Asked", "time"),
+)
+EMPTY = Empty(
+    "No pair needs an answer",
+    "Records of people that are similar, but not certainly the same, are listed here. "
+    "Pass the database of people to the console: Console(once, people=people), or --people on the command line.",
+    "onceward console --people sqlite:///people.db",
+)
+
+
+@PAGE.get()
+async def show(visit: Visit) -> Response:
+    """List the open questions, the likeliest first."""
+    found = await visit.call_people(visit.admin.reviews(LIMIT))
+    rows = [
+        {
+            "one": one.one.id,
+            "other": one.other.id,
+            "confidence": round(one.confidence, 3),
+            "source": one.source,
+            "asked_at": one.asked_at,
+            "fields": {name: [one.one.fields.get(name), one.other.fields.get(name)] for name in names_of(one)},
+        }
+        for one in found
+    ]
+    table = Table("reviews", COLUMNS, rows, EMPTY)
+    return visit.table("people.html", table, reviews=found, names_of=names_of)
+
+
+def names_of(review: object) -> list[str]:
+    """Return the fields that at least one of the two people has."""
+    one, other = review.one, review.other  # type: ignore[attr-defined]
+    return sorted({*one.fields, *other.fields})
+
+
+@PAGE.post("/answer")
+async def answer(visit: Visit) -> Response:
+    """Record whether a pair is one person."""
+    one, other, said = (visit.form.get(name, "") for name in ("one", "other", "answer"))
+    if said not in ("same", "different"):
+        return visit.back("people", problem="choose: same or different")
+    await visit.call_people(visit.admin.answer_review(one, other, same=said == "same"))
+    text = "are one person" if said == "same" else "are different people"
+    return visit.back("people", done=f"{one} and {other} {text}")

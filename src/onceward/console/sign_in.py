@@ -1,0 +1,38 @@
+"""The sign-in page of `TokenAuth`: it exchanges the token for a session cookie."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from starlette.responses import RedirectResponse, Response
+
+from . import csrf
+from .auth import SESSION_COOKIE, TokenAuth
+
+if TYPE_CHECKING:
+    from .visit import Visit
+
+
+def sign_in(visit: Visit) -> Response:
+    """Show the form, or check the token that it sends."""
+    authorize = visit.console.authorize
+    if not isinstance(authorize, TokenAuth):
+        return RedirectResponse(visit.url("overview"), 303)
+    target = visit.form.get("next", visit.filter("next"))
+    if visit.request.method == "GET":
+        return visit.render("sign_in.html", next=target, problem="")
+    if not csrf.is_same_origin(visit.request) or not csrf.has_token(visit.request, visit.form):
+        return visit.render("sign_in.html", 403, next=target, problem="The form is too old. Try again.")
+    if not authorize.accepts(visit.form.get("token", "").strip()):
+        return visit.render("sign_in.html", 401, next=target, problem="This is not the token of this console.")
+    response = visit.back("overview", target=target)
+    visit.console.set_cookie(response, visit.request, SESSION_COOKIE, authorize.session())
+    return response
+
+
+def sign_out(visit: Visit) -> Response:
+    """Delete the session cookie."""
+    response = RedirectResponse(visit.url("sign-in"), 303)
+    if csrf.is_same_origin(visit.request) and csrf.has_token(visit.request, visit.form):
+        response.delete_cookie(SESSION_COOKIE, path=visit.url("").rstrip("/") or "/")
+    return response
