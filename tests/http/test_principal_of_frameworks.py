@@ -237,6 +237,36 @@ def test_the_principal_of_flask_may_use_its_session() -> None:
 
 
 @pytest.mark.finding("N5")
+def test_the_principal_of_flask_may_abort_and_may_not_read_the_body() -> None:
+    import flask
+
+    from onceward.http.flask import Idempotency as FlaskIdempotency
+
+    app = flask.Flask(__name__)
+    app.register_error_handler(401, lambda _: ("who are you?", 401))
+
+    @app.post("/pay")
+    def pay() -> str:
+        return "paid"
+
+    def principal() -> str:
+        if "authorization" not in flask.request.headers:
+            flask.abort(401)
+        return str(flask.request.form["user"])
+
+    once = Once("memory://")
+    FlaskIdempotency(once, principal=principal, required=["/pay"]).protect(app)
+    client = WebClient(app, is_asgi=False)
+    refused = client.post("/pay", {})
+    assert (refused.status_code, refused.text) == (401, "who are you?")
+    client.close()
+    form = {"headers": {"Idempotency-Key": '"k"', "Authorization": "alice"}, "data": {"user": "alice"}}
+    with pytest.raises(ConfigurationError, match="cannot read the body"):
+        app.test_client().post("/pay", **form)
+    once.close()
+
+
+@pytest.mark.finding("N5")
 def test_routes_may_have_settings_of_their_own() -> None:
     app, router = FastAPI(), APIRouter()
     idem = Idempotency(AsyncOnce("memory://"), principal=lambda _: "alice", window="1d")

@@ -77,6 +77,17 @@ def test_overrides_nest_and_leave_nothing_behind(app: App) -> None:
     app.once.close()
 
 
+def test_overrides_that_do_not_nest_are_refused(app: App) -> None:
+    outer, inner = override(app.once), override(app.once)
+    with outer:
+        inner.__enter__()
+        with pytest.raises(ConfigurationError, match="a later override of this client is still active"):
+            outer.__exit__(None, None, None)
+        inner.__exit__(None, None, None)
+    assert app.charge(1) == app.charge(1), "the client works as before"
+    app.once.close()
+
+
 def test_an_application_that_closes_its_client_can_be_tested_again(app: App) -> None:
     for _ in range(2):
         with override(app.once):

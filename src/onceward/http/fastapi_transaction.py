@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from .starlette import Transaction as StarletteTransaction
+from .statuses import WITHOUT_BODY
 
 if TYPE_CHECKING:
     from fastapi import Response
@@ -29,8 +30,10 @@ class Transaction(StarletteTransaction):
             return self.hand_over_response(content)
         route = self.request.get("route")
         status = status_code or getattr(route, "status_code", None) or 200
-        body = _json(content, route)
         chosen = None if headers is None else dict(headers)
+        if content is None and status in WITHOUT_BODY:
+            return self.hand_over_response(Response(None, status, chosen))
+        body = _json(content, route)
         return self.hand_over_response(Response(body, status, chosen, media_type="application/json"))
 
 

@@ -12,10 +12,11 @@ return tx.respond({"payment": payment.id}, 201)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from onceward.client.sync import Once
+from onceward.errors import ConfigurationError
 
 from .config import IdempotencyOptions
 from .semantics import RawResponse
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 class Idempotency:
     """The settings of one application. `principal()` runs in the request's context: it can use `request` and `session`.
 
+    It may call `abort(401)`: the response is that of the application's error handlers. It cannot read the body.
     The other settings are those of `onceward.http.wsgi.IdempotencyMiddleware`.
     """
 
@@ -43,12 +45,23 @@ class Idempotency:
         """Wrap the application in the middleware."""
 
         def principal(environ: Any) -> str | None:
-            with app.request_context({**environ, "wsgi.input": _NO_BODY}):
-                return self._principal()
+            from werkzeug.exceptions import HTTPException
 
-        app.wsgi_app = IdempotencyMiddleware(  # type: ignore[method-assign]  # as Flask documents for middlewares
-            app.wsgi_app, self._once, principal=principal, **self._choices
-        )
+            with app.request_context({**environ, "wsgi.input": _NO_BODY}):
+                try:
+                    return self._principal()
+                except HTTPException as error:
+                    raise _Refused(app.make_response(app.handle_user_exception(error))) from error
+
+        protected = IdempotencyMiddleware(app.wsgi_app, self._once, principal=principal, **self._choices)
+
+        def wsgi_app(environ: Any, start_response: Any) -> Iterable[bytes]:
+            try:
+                return protected(environ, start_response)
+            except _Refused as refused:
+                return refused.response(environ, start_response)
+
+        app.wsgi_app = wsgi_app  # type: ignore[method-assign]  # as Flask documents for middlewares
 
     def transaction(self, session: Any) -> Transaction:
         """Return a `with` block that commits the session together with the response.
@@ -78,11 +91,22 @@ class Transaction(RequestTransaction):
         return response
 
 
+class _Refused(Exception):
+    """`principal` has refused the request, as with `abort(401)`."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(response.status)
+        self.response = response
+
+
 class _NoBody:
     """The body of a request while its principal is determined: it is not read yet."""
 
     def read(self, size: int = -1) -> bytes:  # noqa: ARG002 (as files have it)
-        return b""
+        raise ConfigurationError(
+            "principal= cannot read the body, which is read after the request is authenticated",
+            hint="use the headers, the cookies or the session",
+        )
 
     readline = read
 

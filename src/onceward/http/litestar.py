@@ -23,6 +23,7 @@ from .asgi import IdempotencyMiddleware
 from .config import IdempotencyOptions
 from .response_buffer import Scope
 from .semantics import RawResponse
+from .statuses import WITHOUT_BODY
 from .transaction import RequestTransaction
 
 if TYPE_CHECKING:
@@ -65,9 +66,12 @@ class Transaction(RequestTransaction):
         from litestar import Response
         from litestar.serialization import encode_json
 
+        if content is None and status_code in WITHOUT_BODY:
+            content = b""
         body = content if isinstance(content, bytes) else encode_json(content)
         chosen = {"content-type": "application/json", **{name.lower(): text for name, text in (headers or {}).items()}}
-        length = (b"content-length", b"%d" % len(body))
-        raw = [*((name.encode("latin-1"), text.encode("latin-1")) for name, text in chosen.items()), length]
+        raw = [(name.encode("latin-1"), text.encode("latin-1")) for name, text in chosen.items()]
+        if status_code not in WITHOUT_BODY:
+            raw.append((b"content-length", b"%d" % len(body)))
         self.hand_over(RawResponse(status_code, raw, body))
         return Response(body, status_code=status_code, headers=chosen, media_type=chosen["content-type"])

@@ -22,6 +22,7 @@ from .asgi import IdempotencyMiddleware
 from .config import IdempotencyOptions
 from .response_buffer import Scope
 from .semantics import RawResponse
+from .statuses import WITHOUT_BODY
 from .transaction import RequestTransaction
 
 if TYPE_CHECKING:
@@ -60,8 +61,11 @@ class Transaction(RequestTransaction):
         """Hand over the response: a `Response`, or content for a JSON response. Return it from the endpoint."""
         from starlette.responses import JSONResponse, Response
 
-        response = content if isinstance(content, Response) else JSONResponse(content, status_code, headers)
-        return self.hand_over_response(response)
+        if isinstance(content, Response):
+            return self.hand_over_response(content)
+        if content is None and status_code in WITHOUT_BODY:
+            return self.hand_over_response(Response(None, status_code, headers))
+        return self.hand_over_response(JSONResponse(content, status_code, headers))
 
     def hand_over_response(self, response: Response) -> Response:
         """Hand over a complete response."""

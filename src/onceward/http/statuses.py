@@ -10,6 +10,8 @@ RETRY_STATUSES: Final = frozenset((401, 403, 408, 425, 429, *range(SERVER_ERROR,
 
 REDIRECTS: Final = frozenset((307, 308))
 _REQUEST_TIMEOUT: Final = 408
+WITHOUT_BODY: Final = frozenset((204, 205, 304))
+"""Statuses of responses that have no body: servers refuse to send one."""
 
 
 def says_not_started(status: int) -> bool:

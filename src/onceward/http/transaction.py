@@ -32,6 +32,8 @@ from onceward.runtime.threads import ThreadRuntime
 from .http_settlement import INVALID_RESPONSE
 from .request_context import RequestContext, current_request
 from .semantics import RawResponse, decode_response
+from .session_guard import SessionGuard
+from .statuses import WITHOUT_BODY
 
 
 class ResponseTransaction:
@@ -62,6 +64,12 @@ class ResponseTransaction:
                 f"a response with status {response.status} is not stored, so a retry would repeat what is committed",
                 key=key,
                 hint="raise an exception to roll back, or respond with another status",
+            )
+        if response.body and response.status in WITHOUT_BODY:
+            raise ConfigurationError(
+                f"a response with status {response.status} has no body, so no server would send this one",
+                key=key,
+                hint="hand over a response without content, or with another status",
             )
         if len(response.body) > config.max_response:
             raise ConfigurationError(
@@ -137,8 +145,9 @@ class RequestTransaction:
     def __init__(self, session: Any) -> None:
         self._session = session = _actual_session(session)
         self._steps = ResponseTransaction(session)
-        self._guard = CommitGuard(session)
+        self._guard = SessionGuard(session, self._forget_response)
         self._response: RawResponse | None = None
+        self._is_undone = False  # the session was rolled back after the response was handed over
 
     @property
     def request(self) -> Any:
@@ -149,11 +158,17 @@ class RequestTransaction:
         """Set the response that is committed with the rows, and sent when they are."""
         self._steps.encode(response)  # raises here, where the traceback helps
         self._response = response
+        self._guard.response_handed_over()
 
     # ── the sync block ──
 
     def __enter__(self) -> Self:
         self._enter(is_async=False)
+        try:
+            self._guard.check_begun()
+        except BaseException:
+            self._guard.stop()
+            raise
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -183,6 +198,11 @@ class RequestTransaction:
 
     async def __aenter__(self) -> Self:
         self._enter(is_async=True)
+        try:
+            await self._guard.check_begun_async()
+        except BaseException:
+            self._guard.stop()
+            raise
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -215,44 +235,22 @@ class RequestTransaction:
         self._steps.begin()
         self._guard.start()
 
+    def _forget_response(self) -> None:
+        self._response, self._is_undone = None, True
+
     def _handed_over(self) -> RawResponse:
         if self._response is None:
+            what = (
+                "the session was rolled back after tx.respond(…)"
+                if self._is_undone
+                else "the block ended without a response"
+            )
             raise ConfigurationError(
-                "the block ended without a response, so nothing was committed",
+                f"{what}, so nothing was committed",
                 key=None if self._steps.attempt is None else self._steps.attempt.key.text,
                 hint="end it with `return tx.respond(…)`, or raise an exception to roll back",
             )
         return self._response
-
-
-class CommitGuard:
-    """Refuses `session.commit()` inside the block: it would commit rows without their response. SQLAlchemy only."""
-
-    def __init__(self, session: Any) -> None:
-        self._session = getattr(session, "sync_session", session)
-        self._listens = False
-
-    def start(self) -> None:
-        if hasattr(self._session, "get_nested_transaction"):  # a SQLAlchemy Session
-            from sqlalchemy import event
-
-            event.listen(self._session, "before_commit", _refuse_commit)
-            self._listens = True
-
-    def stop(self) -> None:
-        if self._listens:
-            from sqlalchemy import event
-
-            event.remove(self._session, "before_commit", _refuse_commit)
-            self._listens = False
-
-
-def _refuse_commit(session: Any) -> None:
-    if not session.in_nested_transaction():
-        raise ConfigurationError(
-            "session.commit() was called inside idempotency.transaction(session)",
-            hint="the end of the block commits; use session.flush() to get generated values",
-        )
 
 
 def check_session(session: Any, *, is_async: bool) -> None:

@@ -137,6 +137,36 @@ def begins_later(sqlalchemy_connection: Any) -> bool:
     return bool(sqlalchemy_connection.dialect.driver.startswith("psycopg"))
 
 
+def begin_before_savepoints(sqlalchemy_connection: Any) -> None:
+    """Let SQLAlchemy begin a transaction on SQLite before its first savepoint.
+
+    Python's driver begins one only before a row is changed. A savepoint outside of a transaction commits on RELEASE.
+    """
+    if sqlalchemy_connection.dialect.name == "sqlite":
+        from sqlalchemy import event
+
+        event.listen(sqlalchemy_connection, "savepoint", _begin_on_sqlite)  # a second call changes nothing
+
+
+def begin_before_savepoints_of(async_wrapper: Any) -> None:
+    """Do the same for every transaction that an AsyncSession or AsyncConnection begins from now on."""
+    from sqlalchemy import event
+
+    if hasattr(async_wrapper, "sync_session"):
+        event.listen(async_wrapper.sync_session, "after_begin", _after_begin)  # a second call changes nothing
+    elif async_wrapper.sync_connection is not None:
+        begin_before_savepoints(async_wrapper.sync_connection)
+
+
+def _after_begin(_session: Any, _transaction: Any, sqlalchemy_connection: Any) -> None:
+    begin_before_savepoints(sqlalchemy_connection)
+
+
+def _begin_on_sqlite(sqlalchemy_connection: Any, _savepoint: str) -> None:
+    if not sqlalchemy_connection.connection.driver_connection.in_transaction:
+        sqlalchemy_connection.exec_driver_sql("BEGIN")
+
+
 def transaction_block(connection: Any) -> str:
     """Return the code that follows `with` to open a transaction on such a connection. Used in messages."""
     if _is_from(connection, "sqlalchemy."):
@@ -154,6 +184,7 @@ def _sqlalchemy(connection: Any) -> Any:
         sqlalchemy_connection.exec_driver_sql(BEGIN_STATEMENT)
     elif not sqlalchemy_connection.in_transaction():
         sqlalchemy_connection.begin()
+    begin_before_savepoints(sqlalchemy_connection)
     return sqlalchemy_connection.connection.driver_connection
 
 

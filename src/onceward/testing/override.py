@@ -54,6 +54,11 @@ class override:  # noqa: N801 (reads as a word in `with override(once):`)
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._heartbeats is None:
             raise ConfigurationError("this override is not active", hint="with override(once) as store: …")
+        if self._once.heartbeat is not self._heartbeats[1]:
+            raise ConfigurationError(
+                "a later override of this client is still active",
+                hint="end overrides in reverse order: nest the `with`",
+            )
         (own, heartbeat), self._heartbeats = self._heartbeats, None
         heartbeat.close()
         while self._saved:

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 from onceward.errors import ConfigurationError
 from onceward.protocol.ports import Clock
 from onceward.protocol.runtime import Runtime
-from onceward.stores.caller_connection import keeps_connection
+from onceward.stores.caller_connection import begin_before_savepoints, begin_before_savepoints_of, keeps_connection
 
 from . import errors as sqlite_errors
 from .joined import LIST_DATABASES, SQLiteJoined, check_databases
@@ -31,6 +31,7 @@ class AsyncSQLiteJoined(SQLiteJoined):
         self._wrapper = wrapper
         self._file = file
         self._sqlalchemy_connection: Any = None
+        begin_before_savepoints_of(wrapper)
 
     async def abandon(self) -> bool:
         if not self._in_transaction():
@@ -54,6 +55,7 @@ class AsyncSQLiteJoined(SQLiteJoined):
             )
         self._sqlalchemy_connection, self._connection = connection, driver
         self._keeps_connection = keeps_connection(connection)
+        begin_before_savepoints(connection.sync_connection)
         check_databases(await self._run(_list_databases), self._file, self._name)
 
     async def _run(self, work: Callable[[Any], T]) -> T:
