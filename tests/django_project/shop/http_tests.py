@@ -71,7 +71,7 @@ class Requests:
     def test_a_missing_middleware_is_an_error(self) -> None:
         with (
             modify_settings(MIDDLEWARE={"remove": "onceward.django.IdempotencyMiddleware"}),
-            self.assertRaisesRegex(ImproperlyConfigured, "behind AuthenticationMiddleware"),
+            self.assertRaisesRegex(ImproperlyConfigured, "after AuthenticationMiddleware"),
         ):
             self.post("/orders")
         self.assertEqual(Order.objects.count(), 0)
