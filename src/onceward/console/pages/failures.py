@@ -17,9 +17,9 @@ EMPTY = Empty(
 )
 GROUP_COLUMNS = (
     Column("error_type", "Error", "key", link="href"),
-    Column("frame", "Raised in", "code"),
     Column("count", "Records", "number"),
     Column("final", "Not retried", "number"),
+    Column("frame", "Raised in", "code"),
     Column("first_seen", "First seen", "time", narrow=False),
     Column("last_seen", "Last seen", "time"),
     Column("sample", "Latest message", narrow=False),
