@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
@@ -89,18 +90,16 @@ def _on_duckdb(rows: Path, preset: Preset, model: Model, threshold: float, folde
 @contextmanager
 def _on_spark(rows: Path, preset: Preset, model: Model, threshold: float, folder: Path) -> Iterator[ReadPairs]:
     try:
-        from pyspark.sql import SparkSession
-        from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+        spark: Any = import_module("pyspark.sql")  # imported by its name: type checkers need not have it installed
+        backend: Any = import_module("splink.backends.spark")
     except ImportError:
-        raise MissingExtra("linking on Spark needs pyspark", hint='pip install "onceward[splink,spark]"') from None
-    from splink.backends.spark import SparkAPI
-
-    session = SparkSession.builder.appName("onceward people link").getOrCreate()  # or the caller's own session
-    texts = [StructField(column(n), StringType()) for n in range(len(preset.slots))]
-    schema = StructType([StructField(NUMBER, LongType()), *texts, StructField(BLOCKS, ArrayType(StringType()))])
+        raise MissingExtra("linking on Spark needs pyspark", hint="pip install 'pyspark<4'") from None
+    session = spark.SparkSession.builder.appName("onceward people link").getOrCreate()  # or the caller's own session
+    texts = ", ".join(f"{column(n)} STRING" for n in range(len(preset.slots)))
+    schema = f"{NUMBER} LONG, {texts}, {BLOCKS} ARRAY<STRING>"
     session.sparkContext.setCheckpointDir(str(folder / "checkpoints"))
     records = session.read.schema(schema).json(str(rows))
-    api: Any = SparkAPI(spark_session=session, register_udfs_automatically=False)  # type: ignore[no-untyped-call]
+    api = backend.SparkAPI(spark_session=session, register_udfs_automatically=False)
     found = _predict(api.register(records), preset, model, threshold)
 
     def read() -> Iterator[tuple[int, int]]:

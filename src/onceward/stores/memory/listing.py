@@ -15,14 +15,15 @@ from onceward.protocol.ports import Clock
 from onceward.protocol.record import Record, RecordState
 from onceward.stores.mutex import Mutex
 
+from .records import MemoryRecords
+
 _decode = msgspec.msgpack.Decoder(tuple[int, bytes]).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class MemoryListing:
+class MemoryListing(MemoryRecords):
     """The listings of `MemoryStore`. They visit all records, which are in memory."""
 
-    _records: dict[bytes, Record]
     _clock: Clock
     _mutex: Mutex
 
