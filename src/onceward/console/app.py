@@ -82,7 +82,7 @@ class Console:
             await self._router.lifespan(scope, receive, send)
             return
         if scope["type"] != "http":
-            await PlainTextResponse("the console answers only http", 400)(scope, receive, send)
+            await send({"type": "websocket.close"})  # there are no websockets here
             return
         try:
             await self._router(scope, receive, add_security_headers(send))
