@@ -63,7 +63,8 @@ def test_numbers_and_json_without_bounds_are_refused_kindly(visitor: Visitor, on
 
 def test_a_preview_without_a_selection_does_not_mean_all_records(visitor: Visitor) -> None:
     visitor.get("/keys")
-    for form in ({}, {"id": []}, {"group": ""}, {"filter-scope": ""}):
+    forms: list[dict[str, Any]] = [{}, {"id": []}, {"group": ""}, {"filter-scope": ""}]
+    for form in forms:
         answer = visitor.post("/bulk/preview", {"action": "forget", **form})
         assert answer.status_code == 409
         assert "no records are selected" in answer.text
