@@ -6,6 +6,7 @@ import asyncio
 import functools
 import gc
 import inspect
+import logging
 import os
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from onceward.cli.terminal_log import TerminalHandler
 from onceward.engine.attempt import _current, current
 from tests.clients import backend, client, clock, mode, sqlite_client
 from tests.servers.pgbouncer import pgbouncer
@@ -62,6 +64,17 @@ def pytest_collection_finish() -> None:
     """Freeze the collected tests: they stay to the end, so the garbage collector need not scan them again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _logging_stays_as_it_was() -> Iterator[None]:
+    """Undo what a command that ran in this process has set: it ends with its process otherwise."""
+    yield
+    for name in ("onceward", "onceward.raised"):
+        logging.getLogger(name).setLevel(logging.NOTSET)
+    logger = logging.getLogger("onceward")
+    for handler in [one for one in logger.handlers if isinstance(one, TerminalHandler)]:
+        logger.removeHandler(handler)
 
 
 @pytest.fixture(autouse=True)

@@ -15,8 +15,8 @@ from onceward.runtime.aio import AsyncioRuntime
 from onceward.runtime.threads import ThreadRuntime
 from onceward.testing.clock import FakeClock
 
-TOO_LONG = 20.0
-"""Seconds after which a test that waits for another thread gives up: long before pytest's own limit."""
+TOO_LONG = 60.0
+"""Seconds after which a test that waits for another thread gives up: before pytest's own limit."""
 
 
 class RealClock(FakeClock):

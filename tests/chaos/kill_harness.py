@@ -184,7 +184,7 @@ class KillHarness:
     def _log(self, process: int) -> str:
         """Return strace's log of the process once it is complete: its last line is about the exit."""
         path = self._logs / f"log.{process}"
-        patience = time.monotonic() + 10
+        patience = time.monotonic() + 60
         while not (text := path.read_text()).endswith("+++\n"):
             assert time.monotonic() < patience, f"strace does not log how {process} ended"
             time.sleep(0.001)

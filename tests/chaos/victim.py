@@ -20,7 +20,7 @@ from onceward.stores.sqlite import SQLiteStore
 HERE = "tests.chaos.victim"
 """The name of this module also when it runs as a program, so that its keys are the same in all processes."""
 
-LEASE = "600ms"
+LEASE = "1500ms"
 TABLE = "CREATE TABLE IF NOT EXISTS ledger (item TEXT NOT NULL, attempt TEXT NOT NULL)"
 
 
@@ -176,7 +176,7 @@ def stream(mode: str, path: str, count: str) -> None:
     """Process many items, each in its own transaction, joined and claimed in turn."""
     assert mode == "blocking"
     connection = sqlite3.connect(path, timeout=10)
-    once = Once(SQLiteStore(path), app="chaos", lease="300ms", wait="2s", fingerprint="none")
+    once = Once(SQLiteStore(path), app="chaos", lease="300ms", wait="60s", fingerprint="none")
     say("ready")
     for number in range(int(count)):
         item = f"item {number}"

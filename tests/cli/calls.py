@@ -78,7 +78,7 @@ def start(folder: Path, *words: object, **settings: Any) -> subprocess.Popen[byt
 
 def finish(process: subprocess.Popen[bytes]) -> tuple[int, bytes, bytes]:
     try:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=200)
     finally:
         process.kill()
     return process.returncode, out, err
@@ -88,7 +88,7 @@ def process(folder: Path, *words: object) -> tuple[int, bytes, bytes]:
     return finish(start(folder, *words))
 
 
-def until(true: Callable[[], bool], seconds: float = 20.0) -> None:
+def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, "the condition was never met"

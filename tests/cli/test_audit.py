@@ -30,7 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         once.run("done", lambda: {"secret": 5})
         once.using(final=ValueError).outcome("refused", raising(ValueError("no such order")))
         once.using(after_crash="park").outcome("parked", raising(TimeoutError("no answer")))
-        silent_claims(once, {"live": "60s", "lapsed": "50ms"})
+        silent_claims(once, {"live": "1h", "lapsed": "50ms"})
     return tmp_path
 
 

@@ -170,7 +170,7 @@ start(sys.argv[2:])
 def struck(folder: Path, number: int, *words: str) -> tuple[int, bytes]:
     """Run the command and send it this signal after five rows."""
     command = [sys.executable, "-c", STRUCK, str(int(number)), *words]
-    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, check=False, timeout=60)
+    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, check=False, timeout=200)
     return done.returncode, done.stderr
 
 

@@ -37,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         once.using(final=ValueError).outcome("refused", raising(ValueError("no such order")))
         once.using(after_crash="park").outcome("parked", raising(TimeoutError("no answer")))
         once.using(max_attempts=1).outcome("done elsewhere", str)
-        silent_claims(once, {"live": "60s", "lapsed": "50ms"})
+        silent_claims(once, {"live": "1h", "lapsed": "50ms"})
     return tmp_path
 
 
@@ -243,6 +243,7 @@ def test_doctor_asks_for_attention_for_what_waits_for_a_person() -> None:
     assert result.exit_code == Exit.ATTENTION
     assert checks == {
         "store": "ok",
+        "mode": "ok",
         "clock": "ok",
         "schema": "ok",
         "journal": "ok",

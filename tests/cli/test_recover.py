@@ -19,8 +19,8 @@ from pathlib import Path
 from onceward import AsyncOnce, Once
 from onceward.sagas import Step
 
-once = Once("sqlite:///jobs.db", app="shop", lease="300ms")
-awaited = AsyncOnce("sqlite:///jobs.db", app="awaited", lease="300ms")
+once = Once("sqlite:///jobs.db", app="shop", lease="1s")
+awaited = AsyncOnce("sqlite:///jobs.db", app="awaited", lease="1s")
 empty = Once("sqlite:///jobs.db")
 
 def seen(name):

@@ -153,7 +153,7 @@ def test_with_park_a_killed_owner_leaves_a_record_for_a_person(tmp_path: Path) -
 
 
 def test_a_command_that_outlives_its_lease_is_not_taken_over(tmp_path: Path) -> None:
-    words = ("run", "--key", "k", "--lease", "300ms", "--", "sh", "-c", "echo ran >> runs; sleep 1.2; echo done")
+    words = ("run", "--key", "k", "--lease", "2s", "--", "sh", "-c", "echo ran >> runs; sleep 3; echo done")
     first = start(tmp_path, *words)
     until(lambda: runs(tmp_path) == 1)
     assert process(tmp_path, *words)[:2] == (0, b"done\n")
@@ -174,7 +174,7 @@ def test_a_signal_is_passed_on_and_a_command_that_ends_well_counts_as_done(tmp_p
     assert caller.stdout is not None
     caller.stdout.readline()
     caller.terminate()
-    assert caller.wait(20) == 0
+    assert caller.wait(60) == 0
     assert state(tmp_path) is RecordState.COMPLETED
     finish(caller)
 
@@ -242,14 +242,16 @@ def test_a_store_that_is_silent_when_the_command_ends_is_reported_and_the_record
 
 def test_a_second_signal_stops_waiting_for_a_silent_store(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "gate")
-    words = ("run", "--key", "k", "--lease", "6s", "--", "sh", "-c", "echo begun; read x < gate; echo done")
+    command = "echo $$; read x < gate; echo done"
+    words = ("run", "--key", "k", "--lease", "6s", "--", "sh", "-c", command)
     caller = start(tmp_path, *words)
     assert caller.stdout is not None
-    assert caller.stdout.readline() == b"begun\n"
-    other = sqlite3.connect(tmp_path / "onceward.db", isolation_level=None, timeout=20)
+    shell = int(caller.stdout.readline())
+    other = sqlite3.connect(tmp_path / "onceward.db", isolation_level=None, timeout=60)
     other.execute("BEGIN IMMEDIATE")
     (tmp_path / "gate").write_text("go\n")
     assert caller.stdout.readline() == b"done\n"
+    until(lambda: not alive(shell))
     time.sleep(0.3)  # until onceward has seen the command end: earlier signals are passed on to the command
 
     def stopped() -> bool:
@@ -279,7 +281,7 @@ def test_when_the_reader_stops_the_command_still_ends_and_its_output_is_kept(tmp
     assert caller.stdout.readline() == b"first\n"
     caller.stdout.close()
     (tmp_path / "gate").write_text("go\n")
-    assert caller.wait(20) == 0
+    assert caller.wait(60) == 0
     assert caller.stderr is not None
     assert caller.stderr.read() == b""
     caller.stderr.close()

@@ -151,7 +151,6 @@ def test_a_module_that_is_there_and_breaks_shows_where(folder: Path, monkeypatch
 
 
 @pytest.mark.mission("C3")
-@pytest.mark.timeout(90)
 def test_three_runners_one_of_them_killed_run_each_second_once() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "examples.schedule"],
@@ -159,7 +158,7 @@ def test_three_runners_one_of_them_killed_run_each_second_once() -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))},
         capture_output=True,
         text=True,
-        timeout=80,
+        timeout=200,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -43,9 +43,9 @@ def test_an_open_gate_takes_no_time_and_a_closed_one_all_of_it() -> None:
     runtime = FakeRuntime(FakeClock())
     gate = runtime.gate()
     gate.open()
-    bridge.run(gate.wait(30))
+    bridge.run(gate.wait(60))
     assert runtime.monotonic() == 0.0
-    bridge.run(gate.wait(30))
+    bridge.run(gate.wait(60))
     assert runtime.monotonic() == 30.0
 
 

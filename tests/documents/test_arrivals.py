@@ -120,7 +120,7 @@ def test_a_webhook_cannot_name_a_file_outside_of_the_folder(worker: PipelineWork
 
 def shell(*arguments: str) -> str:
     command = [sys.executable, "-W", "error", "-m", "examples.documents", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

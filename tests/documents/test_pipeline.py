@@ -416,7 +416,7 @@ def test_of_many_concurrent_deliveries_one_is_processed(tmp_path: Path, once: On
 
     def deliver(number: int) -> None:
         path = worker.arrived(PDF, f"{number}.pdf")
-        arrived.wait(20)
+        arrived.wait(60)
         kinds.append(worker.documents.process(path).kind)
 
     with start_worker(tmp_path, once) as worker:

@@ -87,7 +87,7 @@ def test_a_caller_killed_behind_the_charge_leads_to_no_second_one(tmp_path: Path
             worker.kill()
             worker.wait(TOO_LONG)
         for _ in range(2):
-            run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+            run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
             assert (run.returncode, run.stdout) == (0, "receipt 1 for 7\n"), run.stderr
         bank.closing.set()
     assert len(bank.keys) == 2, "the third call is a replay and sends no request"

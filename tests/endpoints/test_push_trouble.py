@@ -46,7 +46,7 @@ def test_while_it_runs_a_second_delivery_is_not_acknowledged(client: SyncClient)
     assert (second.status, json.loads(second.body)["code"]) == (409, "running")
     assert dict(second.headers)["retry-after"] == "10"
     pause.go()
-    assert first.result(20) == APPLIED
+    assert first.result(60) == APPLIED
     assert endpoint.post(push({"order": 7})) == DUPLICATE
 
 

@@ -274,6 +274,6 @@ def test_as_a_view_of_django() -> None:
     """Run in a separate process, because Django's settings are global."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     command = [sys.executable, "-c", DJANGO, enveloped({"order": 7}).decode()]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines() == ["200 application/json", "200 application/json", "400 application/problem+json"]

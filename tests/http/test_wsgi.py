@@ -134,7 +134,7 @@ def test_when_the_server_stops_reading_the_work_finishes_and_is_kept(once: Once,
 def test_a_server_that_waits_for_a_stalled_client_lets_the_key_go_and_may_still_come_back(once: Once) -> None:
     """The server blocks our thread, so nothing can finish here: the claim is no longer renewed."""
     app = Streaming(b"a", b"b", b"c", b"d")
-    middleware = guarded(app, once, stall_timeout="50ms")
+    middleware = guarded(app, once, stall_timeout="500ms")
     answer = iter(middleware(environ_of(), Server().start))
     assert next(answer) == b"a"
     assert once.heartbeat.held()

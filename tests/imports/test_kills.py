@@ -18,6 +18,6 @@ STRIDE = 3  # every third statement; `make soak` kills at every one
 def test_killed_at_any_statement_and_resumed_nothing_is_redone_doubled_or_lost(tmp_path: Path) -> None:
     assert BATCH < 14, "several batches"
     command = [sys.executable, "-m", "tests.imports.victims", str(tmp_path), str(STRIDE)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "differed 0" in done.stdout

@@ -32,7 +32,7 @@ def test_the_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     note = "x" * WIDE
     file = write(tmp_path / "users.csv", ((email, "", note) for email, _, _ in users(ROWS)))
     command = [sys.executable, "-c", MEASURED, str(file), f"sqlite:///{tmp_path}/people.db?synchronous=NORMAL"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
     assert done.returncode == 0, done.stderr
     created, peak = map(int, done.stdout.split())
     assert created == ROWS

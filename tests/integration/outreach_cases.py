@@ -26,7 +26,7 @@ def together(work: list[Callable[[], Any]]) -> list[Any]:
     barrier, answers = threading.Barrier(len(work)), []
 
     def run(one: Callable[[], Any]) -> None:
-        barrier.wait(20)
+        barrier.wait(60)
         answers.append(one())
 
     threads = [threading.Thread(target=run, args=(one,)) for one in work]

@@ -48,7 +48,7 @@ def in_a_forked_child(check: Callable[[], None]) -> None:
         finally:
             sys.stderr.flush()
             os._exit(status)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:

@@ -17,7 +17,7 @@ def promtool(*words: str, folder: Path) -> str:
     if found is None:
         missing("promtool", "apt-get install prometheus (its server need not run)")
         return ""
-    done = subprocess.run([found, *words], cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([found, *words], cwd=folder, capture_output=True, text=True, check=False, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

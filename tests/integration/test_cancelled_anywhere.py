@@ -132,18 +132,18 @@ def test_work_that_ends_after_the_client_was_closed_is_unknown_immediately(tmp_p
 
     def work() -> None:
         begun.set()
-        go.wait(10)
+        go.wait(60)
 
     outcomes: list[Any] = []
     worker = threading.Thread(target=lambda: outcomes.append(once.outcome("order 7", work)))
     worker.start()
-    assert begun.wait(10)
+    assert begun.wait(60)
     once.close(timeout=0)
     since = time.monotonic()
     go.set()
-    worker.join(20)
+    worker.join(60)
     assert isinstance(outcomes[0], Unknown)
-    assert time.monotonic() - since < 10
+    assert time.monotonic() - since < 30
 
 
 class Broken(MemoryStore):

@@ -180,7 +180,7 @@ def test_only_one_of_many_concurrent_checks_sends_the_alert(tmp_path: Any) -> No
     barrier, sent = threading.Barrier(len(clients)), []
 
     def look(once: Once) -> None:
-        barrier.wait(30)
+        barrier.wait(60)
         once.check(alert=lambda broken: sent.append(broken.rule))
 
     threads = [threading.Thread(target=look, args=(once,)) for once in clients]

@@ -174,7 +174,7 @@ def test_counters_are_written_periodically(counting: SyncClient, monkeypatch: py
 
     book.written = notify
     counting.run("a", work)
-    assert written.wait(30)
+    assert written.wait(60)
     assert sums(counting) == {"executed": 1}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-import time
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,19 @@ import pytest
 
 from onceward import AlreadyRunning, AsyncOnce, LeaseLost, Once, Outcome, RecordState
 from onceward.errors import StoreBroken
+from onceward.observe import Event
 from onceward.stores import MemoryStore
 from onceward.stores.sqlite import SQLiteStore
-from tests.clients import Backend
+from tests.cli.calls import until
+from tests.clients import TOO_LONG, Backend
 from tests.heartbeats import heartbeat_threads
 from tests.integration.processes import elsewhere, in_a_forked_child, work
 
 
 @pytest.mark.fault("F34")
 def test_a_forked_child_owns_nothing_of_its_parent(backend: Backend) -> None:
-    once = Once(backend.open(), lease="500ms")
+    once = Once(backend.open(), lease="2s")
+    reported: list[str] = []
     with once.claim("order 7") as claim:
 
         def child() -> None:
@@ -37,7 +39,8 @@ def test_a_forked_child_owns_nothing_of_its_parent(backend: Backend) -> None:
                 assert len(heartbeat_threads()) == 1, "it renews its own leases in its own thread"
 
         in_a_forked_child(child)
-        time.sleep(0.7)
+        once.subscribe(lambda event: reported.append(event.name))
+        until(lambda: reported.count("renewed") > 1)
         claim.check()
         claim.complete("mine")
     entry = once.read("order 7")
@@ -68,14 +71,16 @@ def test_leaving_the_block_in_a_forked_child_does_not_settle_the_parents_claim(t
 @pytest.mark.fault("F34")
 def test_a_forked_child_works_with_the_client_it_inherited_and_has_its_own_heartbeat(tmp_path: Path) -> None:
     path = tmp_path / "once.db"
-    once = Once(SQLiteStore(path), lease="300ms")
+    once = Once(SQLiteStore(path), lease="2s")
     once.run("before the fork", work)
     parents_claim = elsewhere(once.claim("held by the parent").__enter__)
 
     def child() -> None:
+        reported: list[Event] = []
+        once.subscribe(reported.append)
         assert once.outcome("before the fork", work).replayed
         with once.using(on_running="raise").claim("of the child") as claim:
-            time.sleep(0.5)  # longer than the lease: the child's heartbeat must renew it
+            until(lambda: "of the child" in [event.key for event in reported if event.name == "renewed"])
             claim.check()
         with pytest.raises(AlreadyRunning), once.claim("held by the parent", on_running="raise"):
             pass
@@ -157,8 +162,8 @@ def test_a_pickled_client_works_in_a_spawned_process_with_the_same_keys_and_choi
     answers = context.Queue()
     child = context.Process(target=in_a_spawned_child, args=(once, "order 7", answers))
     child.start()
-    kind, value, lease, scope = answers.get(timeout=30)
-    child.join(30)
+    kind, value, lease, scope = answers.get(timeout=2 * TOO_LONG)  # on a busy machine, imports take long
+    child.join(TOO_LONG)
     assert (kind, value, lease) == ("replayed", "done", 7_000_000)
     assert scope == once.key("order 7").scope.text
     assert child.exitcode == 0

@@ -28,20 +28,24 @@ from tests.moved_time import TOO_LONG
 @pytest.mark.rival(8)
 async def test_an_event_loop_that_is_blocked_for_longer_than_the_lease_keeps_its_claim(tmp_path: Path) -> None:
     path = tmp_path / "once.db"
-    async with AsyncOnce(SQLiteStore(path), lease="250ms") as once:
+    async with AsyncOnce(SQLiteStore(path), lease="2s") as once:
         seen: list[str] = []
+        reported: list[str] = []
+        once.subscribe(lambda event: reported.append(event.name))
 
         def intruder() -> None:
-            with Once(SQLiteStore(path), on_running="raise", lease="250ms") as other:
-                for _ in range(8):
-                    time.sleep(0.08)
+            with Once(SQLiteStore(path), on_running="raise") as other:
+
+                def renewed_for_longer_than_the_lease() -> bool:
                     seen.append(other.outcome("order 7", work).kind)
+                    return reported.count("renewed") > 5
+
+                until(renewed_for_longer_than_the_lease)
 
         async def blocking() -> str:
             thread = threading.Thread(target=intruder)
             thread.start()
-            time.sleep(0.7)  # noqa: ASYNC251 (blocks the loop: that is the point)
-            thread.join()
+            thread.join()  # blocks the loop: that is the point
             return "done"
 
         blocking.__module__, blocking.__qualname__ = work.__module__, work.__qualname__
@@ -87,7 +91,7 @@ def test_sigterm_stops_claiming_finishes_what_runs_and_joins_the_heartbeat(tmp_p
     assert child.stdout is not None
     assert child.stdout.readline() == "working\n"
     child.send_signal(signal.SIGTERM)
-    out, err = child.communicate(timeout=20)
+    out, err = child.communicate(timeout=TOO_LONG)
     assert out.splitlines() == ["executed", "stopping", "[]"], err
     assert child.returncode == 0
     assert err == ""
@@ -129,11 +133,11 @@ def test_closing_waits_for_running_work_and_then_joins_the_heartbeat(backend: Ba
 
     thread = threading.Thread(target=lambda: kinds.append(once.outcome("order 7", slow).kind))
     thread.start()
-    assert begun.wait(5)
+    assert begun.wait(TOO_LONG)
     [heartbeat] = heartbeat_threads() - before
     once.close()
     assert not heartbeat.is_alive()
-    thread.join(5)
+    thread.join(TOO_LONG)
     assert kinds == ["executed"]
 
 
@@ -165,7 +169,7 @@ def test_without_a_thread_to_renew_it_the_claim_is_given_back_before_the_effect(
         calls.append(2)
     outcomes = client.start(lambda: client.map(counted_item, [1, 2], key=lambda item: f"item {item}"))
     with pytest.raises(ClaimError, match="can't start"):
-        outcomes.result(20)
+        outcomes.result(TOO_LONG)
     assert calls == []
     assert not client.heartbeat.held()
     monkeypatch.setattr(threading.Thread, "start", start)
@@ -183,7 +187,6 @@ def counted_item(item: int) -> int:
 
 
 @pytest.mark.fault("F39")
-@pytest.mark.timeout(60)
 def test_batches_in_opposite_orders_neither_deadlock_nor_run_anything_twice(client: SyncClient) -> None:
     runs: list[int] = []
 
@@ -197,7 +200,7 @@ def test_batches_in_opposite_orders_neither_deadlock_nor_run_anything_twice(clie
     orders = [items, items[::-1], items[20:] + items[:20], items[::2] + items[1::2]]
     answers = [worker.start(worker.map, counted, order) for worker, order in zip(workers, orders, strict=True)]
     for answer, order in zip(answers, orders, strict=True):
-        assert [outcome.unwrap() for outcome in answer.result(30)] == [item * item for item in order]
+        assert [outcome.unwrap() for outcome in answer.result(TOO_LONG)] == [item * item for item in order]
     assert sorted(runs) == items
 
 

@@ -39,7 +39,7 @@ def test_a_batch_whose_reply_was_lost_runs_each_item_once(faulty: SyncClient, ne
     worker = faulty.another(wait="5s", lease="10m")
     network.lose_replies("claim", 1)
     answer = worker.start(worker.map, counted, [1, 2, 3])
-    outcomes = answer.result(15)
+    outcomes = answer.result(60)
     assert [outcome.unwrap() for outcome in outcomes] == [1, 2, 3]
     assert sorted(runs) == [1, 2, 3]
 

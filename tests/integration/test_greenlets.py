@@ -68,7 +68,7 @@ MANY = """
 def run_patched(patch: str, script: str, url: str) -> list[str]:
     program = f"{PATCHES[patch]}\n{textwrap.dedent(script)}"
     done = subprocess.run(
-        [sys.executable, "-c", program, url], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-c", program, url], capture_output=True, text=True, timeout=200, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.splitlines()

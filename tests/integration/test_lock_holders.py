@@ -40,7 +40,7 @@ async def test_a_task_that_holds_a_lost_lock_is_cancelled_if_asked_for(tmp_path:
     entered = asyncio.Event()
 
     async def work() -> None:
-        async with once.lock("sync", lease="200ms", on_lost="cancel"):
+        async with once.lock("sync", lease="1s", on_lost="cancel"):
             entered.set()
             await asyncio.sleep(30)
 

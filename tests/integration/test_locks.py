@@ -156,7 +156,7 @@ def test_a_wait_ends_at_its_deadline_with_an_error_that_names_the_owner_and_the_
     with pytest.raises(StillRunning) as caught:
         acquire(other, wait="20ms")
     assert caught.value.key == "sync"
-    assert caught.value.retry_after == pytest.approx(30, abs=1)
+    assert caught.value.retry_after == pytest.approx(30, abs=15)
     with pytest.raises(AlreadyRunning) as immediate:
         acquire(other, wait=0)
     assert not isinstance(immediate.value, StillRunning)

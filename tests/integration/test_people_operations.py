@@ -119,7 +119,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
 @pytest.mark.finding("N65")
 def test_a_trained_model_is_calibrated(people: People) -> None:
     """Of the pairs at about 0.5 to 0.9, as many must be right as the confidence says, up to a quarter."""
-    known = Maker(21).records(500)
+    known = Maker(21).records(300)
     people.add_many(one.record for one in known)
     model = people.train()
     assert model.records == len(known)

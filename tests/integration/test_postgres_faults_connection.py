@@ -248,7 +248,7 @@ def test_no_more_connections_than_allowed_however_many_ask(schema: str, store: P
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     [(number,)] = execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'few'")
     assert 1 <= number <= 2
     run(few.close())

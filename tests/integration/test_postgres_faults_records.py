@@ -49,7 +49,7 @@ def test_a_transaction_of_ours_that_the_server_cannot_serialize_is_repeated(sche
 
     def work(name: str) -> None:
         with Once(PostgresStore(strict, schema=schema), lease="10s") as once:
-            start.wait(20)
+            start.wait(60)
             for number in range(12):
                 once.run(f"k{number}", done.append, f"{number}")
 

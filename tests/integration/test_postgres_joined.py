@@ -232,7 +232,7 @@ def test_a_duplicate_waits_for_the_first_and_then_gets_its_result_or_must_be_rep
             try:
                 with with_psycopg(level) as mine, once.within(mine) as tx:
                     mine.execute("SELECT 1")  # its snapshot, where that is kept, is older than the first one's commit
-                    claimed.wait(20)
+                    claimed.wait(60)
                     seen.set()
                     answers.append(tx.run("k", writing(mine, schema, "second")))
             except RetryTransaction as error:
@@ -243,8 +243,8 @@ def test_a_duplicate_waits_for_the_first_and_then_gets_its_result_or_must_be_rep
         with with_psycopg(level) as theirs, once.within(theirs) as tx:
             tx.run("k", writing(theirs, schema, "first"))
             claimed.set()
-            seen.wait(20)
-        thread.join(20)
+            seen.wait(60)
+        thread.join(60)
         assert effects(schema) == ["first"]
         if level == "READ COMMITTED":
             assert answers == ["first"]

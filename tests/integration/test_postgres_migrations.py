@@ -129,7 +129,7 @@ def test_a_migration_that_waits_for_a_long_transaction_blocks_no_caller(
                 for number in range(20):
                     once.run(f"k{number}", lambda: None)
                 long.commit()
-                migrating.join(30)
+                migrating.join(60)
     assert execute(f"""SELECT value FROM "{name}".onceward_meta WHERE name = 'schema_version'""") == [(2,)]
 
 
@@ -139,7 +139,7 @@ def test_two_concurrent_migrations_are_applied_once(name: str) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     found = run(stores[0].schema(ThreadRuntime(), timeout=5))
     assert (found.version, found.statements) == (schema.LATEST, ())
 
@@ -212,6 +212,6 @@ def test_a_migration_that_waited_for_another_sees_the_tables_of_the_other(name: 
         for statement in statements:
             first.execute(statement.encode())
         first.commit()
-        second.result(30)
+        second.result(60)
     assert run(store.schema(ThreadRuntime(), timeout=10)).statements == ()
     run(store.close())

@@ -19,7 +19,7 @@ from tests.unit.batcher_calls import until
 
 pytestmark = [pytest.mark.fault("F69")]
 
-TOO_LONG = 20.0
+TOO_LONG = 60.0
 
 
 def opened(url: str, schema: str) -> PostgresStore:

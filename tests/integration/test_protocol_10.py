@@ -62,7 +62,7 @@ def test_every_claim_waits_until_the_users_transaction_ends(
     time.sleep(0.02)
     assert not waiting.done()
     connection.rollback()
-    assert waiting.result(20) == "done"
+    assert waiting.result(60) == "done"
 
 
 # ── the joined transaction also writes this process's due renewals ──
@@ -180,7 +180,7 @@ def test_a_deferred_transaction_that_read_first_must_be_repeated_and_fails_immed
     raises = pytest.raises(RetryTransaction, match="roll back and repeat")
     with raises, connection, within(sqlite_client, connection) as tx:
         tx.run("k", lambda: pytest.fail("its claim could never be written"))
-    assert time.monotonic() - since < 1, "waiting would not help"
+    assert time.monotonic() - since < 4, "waiting would not help"
 
     def work() -> None:
         connection.execute("INSERT INTO effects VALUES ('done')")

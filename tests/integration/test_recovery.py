@@ -303,7 +303,7 @@ def test_several_workers_share_the_work(client: SyncClient) -> None:
     barrier = threading.Barrier(len(pools))
 
     def one(pool: SyncClient) -> int:
-        barrier.wait(30)
+        barrier.wait(60)
         return recover(pool).done
 
     done = [each.result(60) for each in [client.start(one, pool) for pool in pools]]

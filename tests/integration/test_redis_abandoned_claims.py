@@ -32,7 +32,7 @@ def test_a_claim_that_a_server_grants_after_its_caller_has_left_is_released(
     tmp_path: Path, private: RedisServer, mode: Mode, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The paused server executes the requests when it resumes, long after its callers got an error."""
-    monkeypatch.setattr(Policy, "call_timeout", 0.3)  # not 5 s, as with such a lease
+    monkeypatch.setattr(Policy, "call_timeout", 1.0)  # not 5 s, as with such a lease
     with Proxy("127.0.0.1", private.port) as proxy:
         backend = RedisBackend(tmp_path, private, proxy)
         settings: dict[str, Any] = {"lease": "1h", "on_running": "raise"}
@@ -58,13 +58,13 @@ def test_a_claim_that_a_server_grants_after_its_caller_has_left_is_released(
 async def test_a_task_that_is_cancelled_while_the_server_is_paused_leaves_no_key_claimed(
     private: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Policy, "call_timeout", 0.3)
+    monkeypatch.setattr(Policy, "call_timeout", 1.0)
     done: list[str] = []
 
     async def work() -> None:
         done.append("work")
 
-    async with AsyncOnce(private.url(), lease="1h", on_running="wait", wait="20s") as once:
+    async with AsyncOnce(private.url(), lease="1h", on_running="wait", wait="60s") as once:
         await once.run("warm", work)
         private.send(signal.SIGSTOP)
         try:
@@ -72,7 +72,7 @@ async def test_a_task_that_is_cancelled_while_the_server_is_paused_leaves_no_key
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.1):
                     await once.run("order 7", work)
-            assert time.monotonic() - began < 10, "a few tries only"
+            assert time.monotonic() - began < 20, "a few tries only"
         finally:
             private.send(signal.SIGCONT)
         await asyncio.wait_for(once.run("order 7", work), TOO_LONG)

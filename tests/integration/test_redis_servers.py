@@ -326,7 +326,7 @@ def test_a_waiting_caller_is_woken_by_another_process(backend: RedisBackend) -> 
                 break
             threading.Event().wait(0.005)
         settle(settles, Complete(*owner(claimed)))
-        assert woken.wait(20)
+        assert woken.wait(60)
         stop()
         stop()
 

@@ -14,7 +14,7 @@ from tests.docs.pages import ROOT
 def test_the_help_option_prints_help_and_runs_nothing(name: str) -> None:
     for asked, code, said in (["--help"], 0, "usage: "), (["nonsense"], 2, "unrecognized arguments: nonsense"):
         command = [sys.executable, "-m", f"examples.{name}", *asked]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=200)
         assert done.returncode == code
         assert said in done.stdout + done.stderr
         assert "document 1" not in done.stdout

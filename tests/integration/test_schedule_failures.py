@@ -113,7 +113,7 @@ def test_overlapping_runs_wait_or_are_allowed_or_are_skipped(client: SyncClient,
             if overlap == "wait":
                 waiting.append(client.start(later.work))
             else:
-                client.start(later.work).result(20)
+                client.start(later.work).result(60)
         inside.append(("out", scheduled_at))
 
     waiting: list[object] = []
@@ -123,7 +123,7 @@ def test_overlapping_runs_wait_or_are_allowed_or_are_skipped(client: SyncClient,
     client.clock.advance("60m")
     first.run_due()
     for one in waiting:
-        one.result(20)  # type: ignore[attr-defined]  # a Future
+        one.result(60)  # type: ignore[attr-defined]  # a Future
     one, two = utc(2026, 1, 1, 1), utc(2026, 1, 1, 2)
     expected = {
         "wait": [("in", one), ("out", one), ("in", two), ("out", two)],

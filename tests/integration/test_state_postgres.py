@@ -126,7 +126,7 @@ def test_many_events_in_one_transaction_of_the_user(trucks: Any) -> None:
 def test_an_entity_locked_by_another_open_transaction_is_waited_for_up_to_a_limit(
     once: Once, trucks: Any, schema: str, patience: str
 ) -> None:
-    impatient = once.using(lease="600ms").state("trucks")
+    impatient = once.using(lease="1500ms").state("trucks")
     with with_psycopg("READ COMMITTED") as first, with_psycopg("READ COMMITTED") as second:
         trucks.apply_in(first, "truck", at(5), "five")
         second.execute(f"SET LOCAL lock_timeout = '{patience}'")

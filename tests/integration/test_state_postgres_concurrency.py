@@ -127,7 +127,7 @@ def before_the_write(monkeypatch: pytest.MonkeyPatch, change: Callable[[], objec
         latest._write = sound
         other = threading.Thread(target=change)
         other.start()
-        other.join(30)
+        other.join(60)
         return await sound(context, batch)
 
     monkeypatch.setattr(latest, "_write", late)

@@ -56,7 +56,7 @@ def keys(backend: RedisBackend, kind: str) -> list[bytes]:
 
 
 def until(wanted: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not wanted():
         assert time.monotonic() < deadline, "the condition never became true"
         time.sleep(0.01)

@@ -11,12 +11,10 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
 
@@ -34,19 +32,7 @@ from onceward import (
 )
 from onceward.errors import WrongRuntime
 from tests.clients import TOO_LONG, AsyncClient, Backend, SyncClient
-
-SUBMISSION: dict[str, Any] = {
-    "company": "Acme",
-    "premium": Decimal("1250.00"),
-    "id": UUID("8c0e4a5e-0f9c-4a53-a2a5-0a3a5c3f5c11"),
-    "received": datetime(2026, 1, 5, 9, 30, tzinfo=UTC),
-    "from": date(2026, 2, 1),
-    "lasts": timedelta(days=365),
-    "locations": [{"city": "Köln", "value": 1.5}, {"city": "Oslo", "value": 2}],
-    "tags": {"new", "marine", "eu"},
-    "scan": b"\x00\xff",
-}
-
+from tests.integration.submission import SUBMISSION
 
 # ── B1: the key of a payload ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -99,7 +85,7 @@ def test_what_has_no_stable_meaning_is_refused_and_never_becomes_a_memory_addres
 KEY_OF_SUBMISSION = """
     from onceward import Once
     from onceward.stores import MemoryStore
-    from tests.integration.test_submissions import SUBMISSION
+    from tests.integration.submission import SUBMISSION
 
     def process(payload): ...
 

@@ -187,7 +187,7 @@ def test_the_transaction_waits_for_another_writer_no_longer_than_the_job_allows(
         since = time.monotonic()
         with pytest.raises(StoreUnavailable, match="another writer"), within(hasty, connection) as tx:
             tx.run("k", lambda: None)
-        assert time.monotonic() - since < allowed + 1
+        assert time.monotonic() - since < allowed + 4
         writer.execute("ROLLBACK")
 
 

@@ -37,7 +37,7 @@ MISSING: dict[Any, tuple[str, ...]] = {
     ),
     select: ("poll",),
 }
-LEASE = 0.3  # seconds
+LEASE = 1.5  # seconds
 
 
 def remove() -> None:
@@ -64,13 +64,13 @@ def sync_work(url: str) -> None:
         assert [one.value for one in once.map(charge.__wrapped__, [1, 2, 3], key="map:{number}")] == [2, 4, 6]
         assert runs == [1, 2, 1, 2, 3]
         with once.claim("block", lease=LEASE) as claim:
-            time.sleep(3 * LEASE)  # only a heartbeat keeps the claim for that long
+            time.sleep(1.2 * LEASE)  # only a heartbeat keeps the claim for that long
             claim.check()
             claim.complete("done")
         failing = once.using(retry_delay="1h")
         assert [failing.outcome("fails", fail).kind for _ in range(2)] == ["failed", "failed"]
         with once.lock("lock", lease=LEASE) as lock:
-            time.sleep(2 * LEASE)
+            time.sleep(1.2 * LEASE)
             lock.check()
         assert once.forget("fails", why="cleaning up")
         entry = once.read("block")
@@ -108,14 +108,14 @@ async def async_work(url: str) -> None:
         assert await asyncio.gather(*(charge(number) for number in (3, 3, 4))) == [6, 6, 8]
         assert sorted(runs) == [1, 2, 3, 4]
         async with once.claim("block", lease=LEASE) as claim:
-            await asyncio.sleep(3 * LEASE)
+            await asyncio.sleep(1.2 * LEASE)
             claim.check()
             await claim.complete(["x" * 100_000])
         entry = await once.read("block")
         assert entry is not None
         assert entry.value == ["x" * 100_000]
         async with once.lock("lock", lease=LEASE) as lock:
-            await asyncio.sleep(2 * LEASE)
+            await asyncio.sleep(1.2 * LEASE)
             lock.check()
 
 

@@ -577,7 +577,7 @@ def test_a_thousand_statements_are_a_handful_of_questions(learning: Learning, bu
 @pytest.mark.mission("D2", "D3", "D4")
 def test_the_example_runs() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "examples.learning"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=100
+        [sys.executable, "-m", "examples.learning"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=200
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "statements      3 stored, 1 already stored" in done.stdout

@@ -29,7 +29,7 @@ def test_of_many_threads_one_creates_and_the_others_learn_that_it_exists(url: st
     def put(number: int) -> None:
         mine = opened(url)
         try:
-            line.wait(30)
+            line.wait(60)
             answers.append(mine.put("one", contents[number % 2], if_other="return"))
         except BaseException as error:
             errors.append(error)

@@ -100,7 +100,7 @@ class Interrupted(MemoryQueue):
 @pytest.mark.fault("F70")
 async def test_a_delivery_whose_claim_is_lost_is_not_kept() -> None:
     """Otherwise the broker would not redeliver it to another consumer."""
-    once, queue = AsyncOnce(MemoryStore(), lease="300ms"), Watched(ack_deadline=0.3)
+    once, queue = AsyncOnce(MemoryStore(), lease="1s"), Watched(ack_deadline=1.0)
     begun, go_on = asyncio.Event(), asyncio.Event()
     queue.put(b'{"id": "a"}')
 

@@ -155,12 +155,12 @@ def mail_server(kind: str, context: ssl.SSLContext, received: Received) -> Itera
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()
-    loop, stop, port = ready.result(20)
+    loop, stop, port = ready.result(60)
     try:
         yield port
     finally:
         loop.call_soon_threadsafe(stop.set)
-        thread.join(20)
+        thread.join(60)
 
 
 @pytest.mark.finding("N55")

@@ -373,7 +373,7 @@ def test_the_table_and_the_json_are_complete(
 
 def bench(*options: str) -> Any:
     arguments = [sys.executable, "-m", "bench", "--quick", "-o", "json", *options]
-    done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=200, check=True)
     return json.loads(done.stdout)
 
 
@@ -402,7 +402,6 @@ def test_the_gaps_of_the_loop_are_reported_beside_those_of_an_idle_one() -> None
     assert all(one["computing"] > 0 for one in gaps), "the ticking itself takes some time"
 
 
-@pytest.mark.timeout(120)
 def test_a_key_takes_no_more_than_its_goal_in_every_store_that_is_measured() -> None:
     found = {one["store"]: one for one in bench("--only", "footprint")["stores"]}
     assert set(found) == set(footprint.GOALS)
@@ -413,7 +412,6 @@ def test_a_key_takes_no_more_than_its_goal_in_every_store_that_is_measured() -> 
     assert found["sqlite"]["wal_replay"] == 0 < found["sqlite"]["wal_fresh"]
 
 
-@pytest.mark.timeout(120)
 def test_the_cost_of_a_purge_is_reported_beside_that_of_calls_without_it() -> None:
     sqlite, *_ = bench("--only", "purge")["stores"]
     assert sqlite["store"] == "sqlite"

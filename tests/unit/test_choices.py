@@ -77,7 +77,7 @@ def test_on_running_wait_gets_the_result_of_the_one_that_runs(client: SyncClient
     pause.reached()
     second = client.start(work.outcome, 1)
     pause.go()
-    assert [first.result(20).kind, second.result(20).kind] == ["executed", "replayed"]
+    assert [first.result(60).kind, second.result(60).kind] == ["executed", "replayed"]
     assert second.result().value == "done"
     assert len(effects) == 1
 
@@ -337,7 +337,7 @@ def test_the_same_key_with_another_payload_is_a_mismatch_that_names_what_differs
 def test_a_payload_is_also_compared_while_it_runs_and_after_it_failed(client: SyncClient) -> None:
     work = client(key="pay:{order}")(pay)
     with client.claim(work.key("A", 1), payload={"amount": 1, "note": ""}):
-        assert client.start(work.outcome, "A", 2).result(20).kind == "mismatch"
+        assert client.start(work.outcome, "A", 2).result(60).kind == "mismatch"
     with (
         pytest.raises(ZeroDivisionError),
         client.claim(work.key("B", 1), payload={"amount": 1, "note": ""}),

@@ -7,7 +7,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from onceward.runtime.threads import ThreadRuntime
 from onceward.stores import MemoryStore
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.clock import FakeClock
+from tests.cli.calls import until
 from tests.faulty import FaultyNetwork, FaultyStore
 from tests.heartbeats import THREAD_NAME, heartbeat_threads
 from tests.raw_sqlite import busy, connection_of
@@ -66,10 +67,9 @@ def test_a_short_lease_is_renewed_in_time_although_the_heartbeat_had_planned_a_l
     network = FaultyNetwork()
     with Once(FaultyStore(MemoryStore(), network)) as once, once.claim("long", lease="10m"):
         time.sleep(0.05)  # asleep for two minutes by now
-        with once.claim("short", lease="200ms") as claim:
-            time.sleep(0.4)
+        with once.claim("short", lease="2s") as claim:
+            until(lambda: network.calls["renew"] >= 4)
             claim.check()
-    assert network.calls["renew"] >= 4
 
 
 def test_the_heartbeat_has_a_connection_of_its_own(tmp_path: Path) -> None:
@@ -82,9 +82,11 @@ def test_the_heartbeat_has_a_connection_of_its_own(tmp_path: Path) -> None:
             return clones[-1]
 
     store = Cloned(tmp_path / "once.db")
-    with Once(store, lease="300ms") as once, once.claim("work") as claim:
+    reported: list[str] = []
+    with Once(store, lease="2s") as once, once.claim("work") as claim:
+        once.subscribe(lambda event: reported.append(event.name))
         with busy(store):
-            time.sleep(0.5)
+            until(lambda: reported.count("renewed") > 1)
         claim.check()
         [clone] = clones
         assert connection_of(clone).is_open
@@ -101,10 +103,12 @@ def test_an_unexpected_error_in_the_store_does_not_end_the_thread(harness: Harne
             return await super().renew(*args, **kwargs)  # type: ignore[arg-type]
 
     store = Buggy()
-    with Once(store, lease="200ms") as once, once.claim("work") as claim:
-        time.sleep(0.15)
+    reported: list[str] = []
+    with Once(store, lease="2s") as once, once.claim("work") as claim:
+        once.subscribe(lambda event: reported.append(event.name))
+        until(lambda: "renewal_failed" in reported)
         store.broken = False
-        time.sleep(0.15)
+        until(lambda: "renewed" in reported)
         claim.check()
 
 
@@ -113,7 +117,7 @@ def test_a_canceller_that_fails_does_not_end_the_thread() -> None:
     clock = FakeClock()
     store = MemoryStore(clock=clock)
     events: list[Event] = []
-    with Once(store, lease="100ms") as once, once.claim("kept") as kept:
+    with Once(store, lease="2s") as once, once.claim("kept") as kept:
         once.subscribe(events.append)
         with pytest.raises(LeaseLost), once.claim("lost"):
             hold = once.heartbeat.held()[-1]
@@ -123,17 +127,11 @@ def test_a_canceller_that_fails_does_not_end_the_thread() -> None:
 
             hold.on_lost = closed
             run(store.forget([hold.record.id], force=True, timeout=1))
-            wait_until(lambda: hold.lost)
-        time.sleep(0.2)
+            until(lambda: hold.lost)
+        events.clear()
+        until(lambda: "renewed" in [event.name for event in events])
         kept.check()
         assert len(heartbeat_threads()) >= 1
-
-
-def wait_until(happened: Callable[[], bool], seconds: float = 5.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.005)
 
 
 def test_a_process_that_ends_without_closing_joins_the_heartbeat_and_exits_immediately() -> None:
@@ -141,22 +139,20 @@ def test_a_process_that_ends_without_closing_joins_the_heartbeat_and_exits_immed
         import atexit, threading, time
         atexit.register(lambda: print("left:", [one.name for one in threading.enumerate() if "onceward" in one.name]))
         from onceward import Once
-        once = Once("memory://")
+        once = Once("memory://", lease="10m")
         once.claim("held to the end").__enter__()
         print("during:", [one.name for one in threading.enumerate() if "onceward" in one.name])
     """
-    began = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=30, check=False
+    done = subprocess.run(  # the heartbeat sleeps for two minutes: a process that waits for it is killed before
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"during: ['{THREAD_NAME}']", "left: []"]
     assert done.stderr == ""
-    assert time.monotonic() - began < 8, "the process waited for the heartbeat instead of waking it"
 
 
 @pytest.mark.fault("F35")
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 def test_a_claim_made_by_a_signal_handler_while_its_thread_wakes_the_heartbeat_does_not_deadlock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -197,13 +193,6 @@ class Forgetful(MemoryStore):
         return (await super().renew(renewals, timeout=timeout))[1:]
 
 
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.005)
-
-
 @pytest.mark.mission("B3")
 def test_a_store_that_answers_too_little_does_not_end_the_thread() -> None:
     before = heartbeat_threads()
@@ -218,7 +207,7 @@ def test_a_store_that_answers_too_little_does_not_end_the_thread() -> None:
 
 @pytest.mark.mission("B3")
 def test_a_listener_that_wants_to_exit_does_not_end_the_thread() -> None:
-    once = Once(MemoryStore(), lease="50ms")
+    once = Once(MemoryStore(), lease="1s")
     reported: list[str] = []
 
     def listen(event: Event) -> None:
@@ -228,7 +217,7 @@ def test_a_listener_that_wants_to_exit_does_not_end_the_thread() -> None:
 
     once.subscribe(listen)
     with once.claim("order 7") as claim:
-        until(lambda: reported.count("renewed") > 5)
+        until(lambda: reported.count("renewed") > 2)
         claim.check()
     once.close()
 

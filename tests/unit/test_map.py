@@ -168,7 +168,7 @@ def test_a_key_that_another_worker_is_processing_follows_the_policy(client: Sync
         waited = client.start(lambda: mapped(client, handler, ["a", "c"], key="{item}", name="n"))
         while "c" not in handler.done:
             pass  # the free one is done before it waits for the other
-    assert [one.kind for one in waited.result(20)] == ["replayed", "executed"]
+    assert [one.kind for one in waited.result(60)] == ["replayed", "executed"]
     assert handler.done == ["b", "c"]
 
 

@@ -172,7 +172,7 @@ def test_two_threads_that_a_debugger_stops_at_every_line_do_not_both_get_a_key()
         return slowly
 
     def traced(store: MemoryStore, line: threading.Barrier, nonce: bytes) -> Verdict:
-        line.wait(20)
+        line.wait(60)
         sys.settrace(slowly)
         try:
             return answer_to(store, claim_of(nonce)).verdict

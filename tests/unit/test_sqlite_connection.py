@@ -47,7 +47,7 @@ def test_a_foreign_writer_is_waited_for_until_the_deadline_and_no_longer(
     begin = time.monotonic()
     with pytest.raises(StoreUnavailable, match="another writer") as caught:
         mode(other.claim([request("a")], timeout=0.06))
-    assert 0.05 < time.monotonic() - begin < 2
+    assert 0.05 < time.monotonic() - begin < 4
     assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
     writer.execute("COMMIT")
     writer.close()

@@ -67,11 +67,11 @@ def test_a_call_that_writes_nothing_takes_no_lock(store: SQLiteStore, path: Path
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")  # another process writes, for as long as this test takes
     asked = [request("done", b"x"), request("running", b"x"), request("other payload", b"x", fingerprint=b"\1b")]
-    answers = run(store.claim(asked, timeout=0.05))
+    answers = run(store.claim(asked, timeout=0.5))
     assert [answer.verdict for answer in answers] == [Verdict.REPLAY, Verdict.RUNNING, Verdict.MISMATCH]
-    assert run(store.read([ident("done")], timeout=0.05))[0].verdict is Verdict.OK
+    assert run(store.read([ident("done")], timeout=0.5))[0].verdict is Verdict.OK
     with pytest.raises(StoreUnavailable, match="another writer"):
-        run(store.claim([*asked, request("new")], timeout=0.05))
+        run(store.claim([*asked, request("new")], timeout=0.5))
     writer.execute("ROLLBACK")
     writer.close()
     assert run(store.claim([*asked, request("new")], timeout=5))[3].verdict is Verdict.ACQUIRED

@@ -177,7 +177,7 @@ def test_overlapping_concurrent_loads_insert_each_row_once(
     def load(number: int) -> None:
         other = open_warehouse(url)
         try:
-            line.wait(30)
+            line.wait(60)
             for turn in range(2):
                 rows = [{"user_id": f"u{n}", "seen": number} for n in range(10 * turn, 10 * turn + 20)]
                 inserted.append(other.load(f"{number} {turn}", USERS, rows).inserted)

@@ -202,7 +202,7 @@ def test_six_concurrent_connections_insert_each_row_once(house: DuckWarehouse, u
     def work(number: int) -> None:
         table = (FACTS, *named)[number % 3]
         with closing(opened(url)) as mine:
-            line.wait(30)
+            line.wait(60)
             try:
                 for turn in range(5):
                     rows = [fact(f"{turn} {n}", str(number % 2)) for n in range(20)]
@@ -230,7 +230,7 @@ def test_six_threads_open_a_new_file_concurrently(tmp_path: Path, settings: str)
     analysed = Table(name="analysis.facts", columns=FACTS.columns, key=("id",), same_by=("digest",))
 
     def work(file: Path) -> None:
-        line.wait(30)
+        line.wait(60)
         try:
             with closing(opened(f"duckdb:///{file}{settings}")) as mine:
                 mine.prepare(analysed)
@@ -260,7 +260,7 @@ def test_a_long_merge_is_waited_for(house: DuckWarehouse, url: str, monkeypatch:
         return taken
 
     def follow() -> None:
-        begun.wait(30)
+        begun.wait(60)
         with closing(opened(url)) as other:
             try:
                 verdicts.extend(other.merge(FACTS, [fact("b", "1")]).verdicts)

@@ -180,7 +180,7 @@ def test_concurrent_loads_insert_each_row_once(url: str, house: Warehouse, query
     def load(number: int) -> None:
         other = open_warehouse(url)
         try:
-            line.wait(30)
+            line.wait(60)
             for turn in range(3):
                 mine = rows if number % 2 else rows[::-1]
                 inserted.append(other.load(f"load {number} {turn}", STATEMENTS, mine).inserted)
@@ -207,7 +207,7 @@ def test_one_load_sent_concurrently_by_several_is_done_once(url: str, house: War
     def load() -> None:
         other = open_warehouse(url)
         try:
-            line.wait(30)
+            line.wait(60)
             answers.append(other.load("the one", USERS, [{"user_id": "anna", "seen": 1}]))
         finally:
             other.close()
