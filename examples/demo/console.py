@@ -19,6 +19,7 @@ from onceward.people.stored_declaration import open_declared_people
 
 INDEX = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Onceward demo</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="{first}/static/icon.svg" type="image/svg+xml">
 <link rel="stylesheet" href="{first}/static/console.css"><link rel="stylesheet" href="{first}/static/parts.css"></head>
 <body class="alone"><main><h1>Onceward demo</h1><p>The records that the storms left behind, by system.</p>
 <ul>{links}</ul></main></body></html>"""

@@ -16,6 +16,7 @@ HOSTILE = (
     "</textarea></pre></code></title><svg onload=alert(1)>",
     "\u202egnp.exe\u2066 \x00\x1b[31m",
     "=cmd|' /C calc'!A1",
+    "W" * 150,  # nowhere to break the line
 )
 
 

@@ -57,10 +57,21 @@ def test_every_page_is_shown_and_is_also_json_and_csv(once: Once, page: str) -> 
     [
         (("10.0.0.7", 1), {}),
         (("127.0.0.1", 1), {"host": "evil.example"}),
+        (("127.0.0.1", 1), {"host": "localhost.evil.example"}),
+        (("127.0.0.1", 1), {"host": "evil.example@localhost"}),
+        (("127.0.0.1", 1), {"host": "evil]:["}),
         (("127.0.0.1", 1), {"x-forwarded-for": "10.0.0.7"}),
         (("127.0.0.1", 1), {"forwarded": "for=10.0.0.7"}),
     ],
-    ids=["another machine", "a name that resolves to this machine", "a proxy", "a proxy by the standard"],
+    ids=[
+        "another machine",
+        "a name that resolves to this machine",
+        "a similar name",
+        "a user",
+        "no name",
+        "a proxy",
+        "a proxy by the standard",
+    ],
 )
 def test_without_authentication_only_this_machine_is_answered(
     once: Once, client: tuple[str, int], headers: dict[str, str]

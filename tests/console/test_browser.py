@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 
 from onceward import Once
 from onceward.console.auth import MIN_SECRET
-from tests.console.served import PAGES, PHONE, check_page, console, findings, in_thread, process
+from tests.console.served import PAGES, PHONE, check_page, console, findings, in_thread, is_too_wide, process
 from tests.console.shop import HOSTILE, attempt, filled_shop
 from tests.servers.browser import opened
 
@@ -64,6 +64,7 @@ def test_hostile_texts_run_nothing_on_any_page(page: Page, store: str) -> None:
         for target in targets:
             page.goto(f"{address}{target}?show=result")
             page.locator(".copy").first.click()
+            assert not is_too_wide(page), f"{page.url} is wider than a phone"
         assert findings(page) == []
         assert page.locator("main img, main script, main iframe").count() == 0
 

@@ -57,6 +57,8 @@ PAGE: Final = 50
 ID_DIGITS: Final = 64
 EVERYTHING: Final = ListingFilter()
 TIMEOUT: Final = 10.0
+MAX_ENTRIES_READ: Final = 10_000
+"""The latest entries of the audit trail among which a limited operator finds those of visible records."""
 DEFAULT_THRESHOLDS: Final = Thresholds()
 
 
@@ -273,8 +275,11 @@ class Admin:
             scope=self.visible.scopes[0] if len(self.visible.scopes) == 1 and "@" in self.visible.scopes[0] else None,
             within=None if within is None else microseconds(within, "within"),
         )
-        found = await self.store.audit(wanted, limit=limit, timeout=listing.TIMEOUT)
-        return [one for one in found if self.visible.everything or (one.scope and self.visible.includes(one.scope))]
+        if self.visible.everything:
+            return await self.store.audit(wanted, limit=limit, timeout=listing.TIMEOUT)
+        # Entries of others do not count towards the limit.
+        found = await self.store.audit(wanted, limit=max(limit, MAX_ENTRIES_READ), timeout=listing.TIMEOUT)
+        return [one for one in found if one.scope and self.visible.includes(one.scope)][:limit]
 
     async def scopes(self) -> list[str]:
         """Return the visible scopes that have counters, for the choices of a filter."""

@@ -23,9 +23,17 @@ class Redaction:
         return self._hides(field) is not None
 
     def apply(self, value: Any) -> Any:
-        """Return a JSON value with hidden fields replaced by `***`, at any depth."""
+        """Return a JSON value with hidden fields replaced by `***`, at any depth.
+
+        A list of two whose first item is a hidden name is a field too: headers, and maps whose keys are not all texts.
+        """
         if isinstance(value, dict):
             return {name: HIDDEN if self.hides(str(name)) else self.apply(one) for name, one in value.items()}
         if isinstance(value, list):
+            if self._is_hidden_pair(value):
+                return [value[0], HIDDEN]
             return [self.apply(one) for one in value]
         return value
+
+    def _is_hidden_pair(self, value: list[Any]) -> bool:
+        return len(value) == len(("name", "value")) and isinstance(value[0], str) and self.hides(value[0])

@@ -82,7 +82,7 @@ class Console:
             await self._router.lifespan(scope, receive, send)
             return
         if scope["type"] != "http":
-            await PlainTextResponse("the console supports only HTTP", 400)(scope, receive, send)
+            await send({"type": "websocket.close"})  # there are no websockets here
             return
         try:
             await self._router(scope, receive, add_security_headers(send))
@@ -216,7 +216,7 @@ async def read_form(request: Request) -> Form:
 def error_page(visit: Visit, error: OncewardError) -> Response:
     """Return a page with the error's message and hint. Passwords in it are hidden."""
     status = 503 if isinstance(error, StoreUnavailable) else 409 if visit.request.method == "POST" else 400
-    log.warning("%s %s: %s", visit.request.method, visit.request.url.path, type(error).__name__)
+    log.warning("%s %r: %s", visit.request.method, visit.request.url.path, type(error).__name__)
     return visit.render("error.html", status, message=text_without_secrets(str(error)), kind=type(error).__name__)
 
 

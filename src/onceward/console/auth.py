@@ -6,6 +6,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import re
 from collections.abc import Mapping
 from ipaddress import ip_address
 
@@ -17,7 +18,7 @@ from .access import Access
 
 SESSION_COOKIE = "onceward_session"
 MIN_SECRET = 8
-LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+_names_this_machine = re.compile(r"(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]+)?", re.IGNORECASE).fullmatch
 FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 
 
@@ -47,7 +48,8 @@ class LoopbackOnly:
             return None
         if any(name in request.headers for name in FORWARDED):
             return None
-        return self.access if (request.url.hostname or "") in LOOPBACK_NAMES else None
+        # The header itself: for an invalid one, the request's address would name the server instead.
+        return self.access if _names_this_machine(request.headers.get("host", "")) else None
 
 
 class TokenAuth:

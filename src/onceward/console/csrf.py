@@ -33,7 +33,11 @@ def is_same_origin(request: Request) -> bool:
         return False
     origin = request.headers.get("origin")
     if origin is not None:
-        return urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower()
+        page = urlsplit(origin)
+        # A proxy may speak plain http to the console, so that only the other direction is certain to be foreign.
+        if page.scheme == "http" and request.url.scheme == "https":
+            return False
+        return page.netloc.lower() == request.headers.get("host", "").lower()
     return site is not None or _is_from_program(request)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 COOKIE = "onceward_flash"
 MAX_AGE = 20  # seconds: the redirect follows at once
-MAX_LENGTH = 600  # characters: a cookie has 4096 bytes
+MAX_BYTES = 1200  # of each of the two texts: a browser drops a cookie of more than 4096 bytes
 
 
 @dataclass(frozen=True)
@@ -31,14 +30,21 @@ class Flashes:
     """Write and read the cookie. Its text comes from the browser, so it is shown escaped, like any other text."""
 
     def put(self, response: Response, visit: Visit, *, done: str, problem: str) -> None:
-        text = json.dumps([done[:MAX_LENGTH], problem[:MAX_LENGTH]])
-        value = base64.urlsafe_b64encode(text.encode()).decode()
+        value = f"{_encoded(done)}.{_encoded(problem)}"
         visit.console.set_cookie(response, visit.request, COOKIE, value, max_age=MAX_AGE)
 
     def take(self, request: Request) -> Flash:
-        value = request.cookies.get(COOKIE, "")
+        done, _, problem = request.cookies.get(COOKIE, "").partition(".")
         try:
-            done, problem = json.loads(base64.urlsafe_b64decode(value)) if value else ("", "")
-            return Flash(str(done), str(problem))
-        except (ValueError, TypeError, binascii.Error):
+            return Flash(_decoded(done), _decoded(problem))
+        except (ValueError, binascii.Error):
             return Flash()
+
+
+def _encoded(text: str) -> str:
+    return base64.urlsafe_b64encode(text.encode("utf-8", "replace")[:MAX_BYTES]).decode("ascii")
+
+
+def _decoded(text: str) -> str:
+    """Return the text. A character that was cut in half is left out."""
+    return base64.urlsafe_b64decode(text).decode("utf-8", "ignore")

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from .text_format import iso_time
 
 Kind = Literal["text", "key", "state", "time", "number", "code", "scope", "duration", "flag", "share", "prose"]
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # the last: full-width
 
 
 @dataclass(frozen=True)

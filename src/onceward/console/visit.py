@@ -95,13 +95,13 @@ class Visit:
     def may(self, level: str) -> bool:
         return self.access.allows(Level[level.upper()])
 
-    def url(self, path: str, **query: object) -> str:
-        """Return an address of the console, below the path at which it is mounted."""
+    def url(self, path: str, /, **query: object) -> str:
+        """Return an address of the console, below the path at which it is mounted. Query fields may have any name."""
         root = self.request.scope.get("root_path", "").rstrip("/")
         asked = {name: value for name, value in query.items() if value not in ("", None)}
         return quote(f"{root}/{path.lstrip('/')}", safe="/") + (f"?{urlencode(asked)}" if asked else "")
 
-    def same_page(self, **changes: object) -> str:
+    def same_page(self, /, **changes: object) -> str:
         """Return the address of this page with some filters changed. A new filter starts at the first page."""
         query = dict(self.request.query_params.items())
         if "after" not in changes:

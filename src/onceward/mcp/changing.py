@@ -70,22 +70,29 @@ class ChangingTools:
 
         Records that have changed since the preview are left alone. `why` is written to the audit trail.
         """
-        if not why.strip():
-            raise ConfigurationError("a change needs a reason", hint="pass why, such as a sentence or a ticket")
         decoded = decode_preview(preview)
+        if decoded.action.force:
+            raise ConfigurationError("force is not available here", hint="use the command or the console")
         if len(decoded.targets) > MAX_CHANGED:
             raise ConfigurationError(f"one action changes at most {MAX_CHANGED} records", hint="preview fewer")
-        applied = await self._admin.apply(decoded, why=why)
+        applied = await self._admin.apply(decoded, why=_reason(why))
         return reply({"changed": len(applied.done), "left_alone": applied.reasons})
 
     async def pause_schedule(self, name: str, why: str) -> str:
         """Pause a schedule: no worker starts its slots until it is resumed."""
-        return reply({"paused": await self._admin.pause_schedule(name, why=why)})
+        return reply({"paused": await self._admin.pause_schedule(name, why=_reason(why))})
 
     async def resume_schedule(self, name: str, why: str) -> str:
         """Resume a paused schedule."""
-        return reply({"resumed": await self._admin.resume_schedule(name, why=why)})
+        return reply({"resumed": await self._admin.resume_schedule(name, why=_reason(why))})
 
     async def run_schedule_now(self, name: str, why: str) -> str:
         """Ask the workers of a schedule to run it once now, within a minute. Returns the id of the run's record."""
-        return reply({"id": await self._admin.run_schedule_now(name, why=why)})
+        return reply({"id": await self._admin.run_schedule_now(name, why=_reason(why))})
+
+
+def _reason(why: str) -> str:
+    """Return the reason for the audit trail; a change without one is refused."""
+    if not why.strip():
+        raise ConfigurationError("a change needs a reason", hint="pass why, such as a sentence or a ticket")
+    return why.strip()

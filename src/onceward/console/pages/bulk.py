@@ -9,15 +9,16 @@ from onceward.administration import Action, Preview
 from onceward.administration.actions import ACTIONS, DESCRIPTIONS
 from onceward.administration.bulk import decode_preview
 from onceward.console.levels import level_of
+from onceward.console.numbers import whole_number
 from onceward.console.page import Page
 from onceward.console.pages.key import LABELS
 from onceward.console.pages.keys import filter_of
 from onceward.console.visit import Visit
+from onceward.errors import ConfigurationError
 
 PAGE = Page("bulk", "Change many records")
 STEP = 100  # records per request: the page shows progress between the requests
 SHOWN = 50
-MAX_DIGITS = 7
 
 
 def refused(visit: Visit, action: Action) -> Response | None:
@@ -56,6 +57,8 @@ async def _make_preview(visit: Visit, action: Action) -> Preview:
     if ids:
         return await visit.admin.preview(action, ids=ids)
     chosen = {name.removeprefix("filter-"): text for name, text in visit.form.items() if name.startswith("filter-")}
+    if not any(chosen.values()):
+        raise ConfigurationError("no records are selected", hint="select rows, or set a filter; nothing was changed")
     return await visit.admin.preview(action, wanted=filter_of(chosen))
 
 
@@ -72,11 +75,11 @@ async def apply(visit: Visit) -> Response:
         return visit.back("keys", problem="a reason is needed for the audit trail; nothing was changed")
     now, later = asked.targets[:STEP], asked.targets[STEP:]
     applied = await visit.call(visit.admin.apply(replace(asked, targets=now), why=why))
-    done = _count(visit, "done") + len(applied.done)
-    left = _count(visit, "left_alone") + len(applied.refused)
+    done = whole_number(visit.form.get("done", ""), 0) + len(applied.done)
+    left = whole_number(visit.form.get("left_alone", ""), 0) + len(applied.refused)
     reasons = [*visit.form.getlist("reason"), *applied.reasons]
     if not later:
-        text = f"{LABELS[asked.action.name]}: {done:,} done"
+        text = f"{LABELS[asked.action.name]}: {done:,} done" if done else ""
         more = "; ".join(dict.fromkeys(reasons))
         return visit.back("keys", done=text, problem=f"{left:,} left alone: {more}" if left else "")
     return visit.render(
@@ -90,8 +93,3 @@ async def apply(visit: Visit) -> Response:
         why=why,
         back=back,
     )
-
-
-def _count(visit: Visit, name: str) -> int:
-    given = visit.form.get(name, "")
-    return int(given) if given.isdecimal() and len(given) <= MAX_DIGITS else 0

@@ -10,15 +10,16 @@ from onceward.console.table import Column, Empty, Table
 from onceward.console.visit import Visit
 
 PAGE = Page("failures", "Failures", "Work", order=30)
+LISTED = 100  # records of a group on its page; JSON and CSV have all of them
 EMPTY = Empty(
     "Nothing has failed",
     "Failed work is grouped here by its exception type and by the function of your application that raised it.",
 )
 GROUP_COLUMNS = (
     Column("error_type", "Error", "key", link="href"),
-    Column("frame", "Raised in", "code"),
     Column("count", "Records", "number"),
     Column("final", "Not retried", "number"),
+    Column("frame", "Raised in", "code"),
     Column("first_seen", "First seen", "time", narrow=False),
     Column("last_seen", "Last seen", "time"),
     Column("sample", "Latest message", narrow=False),
@@ -56,5 +57,6 @@ async def show_group(visit: Visit) -> Response:
     if group is None:
         return visit.render("not_found.html", 404, reason="This group no longer has failures.")
     records = await visit.call(visit.admin.failure_group(group.id))
-    table = Table("keys", COLUMNS, key_rows(visit, records), EMPTY, now=found.now)
-    return visit.table("failure_group.html", table, group=group)
+    shown = records if visit.filter("format") else records[:LISTED]
+    table = Table("keys", COLUMNS, key_rows(visit, shown), EMPTY, now=found.now)
+    return visit.table("failure_group.html", table, group=group, hidden=len(records) - len(shown))

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from onceward.administration import Action, Preview, Target
 from onceward.administration.actions import ACTIONS, DESCRIPTIONS
 from onceward.console.levels import level_of
+from onceward.console.numbers import whole_number
 from onceward.console.page import Page
 from onceward.console.table import Column, Empty, Table
 from onceward.console.visit import Visit
@@ -84,7 +85,7 @@ def target_of(visit: Visit) -> Target:
     state = visit.form.get("state", "")
     return Target(
         bytes.fromhex(visit.path["id"]) if ID.fullmatch(visit.path["id"]) else b"",
-        int(visit.form.get("token", "")) if visit.form.get("token", "").isdecimal() else -1,
+        whole_number(visit.form.get("token", ""), -1),
         RecordState(state) if state in set(RecordState) else RecordState.FREE,
         "",
         visit.form.get("key", ""),
@@ -106,7 +107,7 @@ def requested_action(visit: Visit) -> Action | str:
         return action
     try:
         result = json.loads(visit.form.get("result", "").strip() or "null")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return f"the result is not JSON ({error}); nothing was changed"
     window = visit.form.get("window", "").strip()
     return replace(action, result=result, window=window or action.window)

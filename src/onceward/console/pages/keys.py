@@ -10,10 +10,12 @@ from starlette.responses import Response
 
 from onceward.administration import ListingFilter
 from onceward.administration.model import KeyRow
+from onceward.console.numbers import whole_number
 from onceward.console.page import Page
 from onceward.console.table import Column, Empty, Table
 from onceward.console.visit import Visit
 from onceward.errors import ConfigurationError
+from onceward.keys.readable import escape
 from onceward.protocol.duration import microseconds
 from onceward.protocol.listing import WORK_STATES
 from onceward.protocol.record import RecordState
@@ -71,8 +73,7 @@ async def show(visit: Visit) -> Response:
 
 
 def page_size(visit: Visit) -> int:
-    given = visit.filter("limit")
-    return min(max(int(given), 1), MAX_PAGE_SIZE) if given.isdecimal() else PAGE_SIZE
+    return min(max(whole_number(visit.filter("limit"), PAGE_SIZE), 1), MAX_PAGE_SIZE)
 
 
 def key_rows(visit: Visit, rows: Iterable[KeyRow]) -> list[dict[str, Any]]:
@@ -111,7 +112,7 @@ def filter_of(chosen: Mapping[str, str]) -> ListingFilter:
         states=states,
         scopes=tuple(filter(None, [chosen.get("scope", "")])),
         tenants=tuple(filter(None, [chosen.get("tenant", "")])),
-        prefix=chosen.get("prefix", ""),
+        prefix=escape(chosen.get("prefix", "")),  # as keys are stored and shown
         id=chosen.get("id", ""),
         note=chosen.get("note", ""),
         error_type=chosen.get("error_type", ""),

@@ -16,6 +16,7 @@ EMPTY = Empty(
     "A saga runs several steps. If one fails, the saga undoes the earlier ones. Unfinished sagas are listed here.",
     'booking = once.saga("booking", Step("reserve", reserve, undo=free), Step("charge", charge, kind="pivot"))',
 )
+NO_MATCH = Empty("No saga is in this state", "Choose another state above.")
 COLUMNS = (
     Column("state", "State", "state"),
     Column("key", "Saga", "key", link="href"),
@@ -49,7 +50,7 @@ async def show(visit: Visit) -> Response:
         }
         for one in found.rows
     ]
-    table = Table("sagas", COLUMNS, rows, EMPTY, next=found.cursor, now=found.now)
+    table = Table("sagas", COLUMNS, rows, NO_MATCH if any(chosen.values()) else EMPTY, next=found.cursor, now=found.now)
     tabs = [("", "Unfinished"), ("PARKED", "Parked"), ("FAILED", "Failed"), ("COMPLETED", "Completed")]
     intro = "✓ done · … begun · ✗ not done · ↶ being undone · ↺ undone"
     return visit.table("tabbed_list.html", table, tabs=tabs, current=chosen["state"], tab="state", intro=intro)

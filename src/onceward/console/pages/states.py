@@ -23,6 +23,11 @@ EMPTY = Empty(
     "A latest state keeps the newest event of each entity, and ignores older ones that arrive late.",
     'trucks = once.state("trucks")\ntrucks.apply("truck 7", Ordering(event_time), {"at": "Potsdam"})',
 )
+NO_SCOPE = Empty(
+    "No scope with latest states is known",
+    "Type a scope above, as `app/name`. Scopes are listed by themselves if the client has `counters=True`.",
+    EMPTY.code,
+)
 
 
 @PAGE.get()
@@ -46,5 +51,5 @@ async def show(visit: Visit) -> Response:
             for one in found.rows
         ]
     now = await visit.store_time()
-    table = Table("entities", COLUMNS, rows, EMPTY, next=cursor, now=now)
+    table = Table("entities", COLUMNS, rows, EMPTY if scope else NO_SCOPE, next=cursor, now=now)
     return visit.table("states.html", table, scopes=scopes, scope=scope, shows=shows, intro="")
