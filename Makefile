@@ -33,7 +33,7 @@ demo: $(RUNTIME) ## five systems, their workers killed at random; then audits (A
 test: $(DEV) ## lint, types, then the tests (ARGS goes to pytest)
 	$(run-lint)
 	$(run-types)
-	$(PY) -m pytest -n 3 --dist worksteal $(ARGS)
+	$(PY) -m pytest -n 4 --dist worksteal $(ARGS)
 
 lint: $(DEV) ## ruff and the direction of dependence
 	$(run-lint)
