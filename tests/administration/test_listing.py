@@ -91,8 +91,10 @@ def test_an_id_finds_its_record_and_a_time_limits_the_list(client: SyncClient) -
 
 def test_the_counts_and_the_oldest_work_of_the_overview(client: SyncClient) -> None:
     fill(client)
-    with client.claim("slow:1"), client.claim("slow:2"):
-        seen = admin_of(client).overview()
+    with client.claim("slow:1"):
+        client.backend.clock.advance("1s")
+        with client.claim("slow:2"):
+            seen = admin_of(client).overview()
     assert {state: (one.number, one.more) for state, one in seen.states.items()} == {
         RecordState.PENDING: (2, False), FAILED: (9, False), PARKED: (3, False),
     }  # fmt: skip
