@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
@@ -69,6 +70,15 @@ def test_a_wsgi_application_serves_it_below_a_prefix(once: Once) -> None:
         wsgi_app(Console(AsyncOnce("memory://")))
 
 
+MAY_ACT = ("onceward.resolve_record", "onceward.retry_record")
+
+
+def test_the_permissions_of_the_console_are_those_of_the_django_app() -> None:
+    models = (Path(__file__).parents[2] / "src/onceward/django/models.py").read_text(encoding="utf-8")
+    for name in (*MAY_ACT, "onceward.forget_record"):
+        assert f'("{name.removeprefix("onceward.")}", "Can ' in models
+
+
 def test_django_serves_it_for_its_own_users(once: Once) -> None:
     from django.conf import settings
 
@@ -82,7 +92,11 @@ def test_django_serves_it_for_its_own_users(once: Once) -> None:
 
     def user(*permissions: str, staff: bool = True) -> Any:
         return SimpleNamespace(
-            is_active=True, is_staff=staff, has_perm=lambda name: name in permissions, get_username=lambda: "ann"
+            is_active=True,
+            is_staff=staff,
+            has_perm=lambda name: name in permissions,
+            has_perms=lambda names: set(names) <= set(permissions),
+            get_username=lambda: "ann",
         )
 
     def ask(method: str, path: str, by: Any, form: dict[str, str] | None = None, cookie: str = "") -> Any:
@@ -105,10 +119,10 @@ def test_django_serves_it_for_its_own_users(once: Once) -> None:
     assert shown.cookies["onceward_csrf"]["samesite"] == "strict"
     preview = {"csrf": token, "action": "retry", "filter-scope": "shop/charge"}
     assert ask("POST", "bulk/preview", user(), preview, f"onceward_csrf={token}").status_code == 403
-    allowed = ask("POST", "bulk/preview", user("onceward.act"), preview, f"onceward_csrf={token}")
+    allowed = ask("POST", "bulk/preview", user(*MAY_ACT), preview, f"onceward_csrf={token}")
     assert allowed.status_code == 200
     encoded = allowed.content.decode().partition('name="preview" value="')[2].partition('"')[0]
     form = {"csrf": token, "preview": encoded, "why": "fixed"}
-    done = ask("POST", "bulk/apply", user("onceward.act"), form, f"onceward_csrf={token}")
+    done = ask("POST", "bulk/apply", user(*MAY_ACT), form, f"onceward_csrf={token}")
     assert (done.status_code, done.headers["Location"]) == (303, "/admin/onceward/keys")
     assert [entry.who for entry in once.audit()] == ["ann (console)"]

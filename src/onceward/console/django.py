@@ -30,19 +30,18 @@ def console_urls(console: Console) -> list[Any]:
 
 
 def staff_only(request: Request) -> Access | None:
-    """Use Django's users as `authorize`: staff may read; "act" and "admin" need the permissions of these names.
+    """Use Django's users as `authorize`: staff may read. Actions need the permissions of the app `onceward.django`.
 
-    The permissions are `onceward.act` and `onceward.admin`; superusers have all of them.
+    `onceward.resolve_record` and `onceward.retry_record` together allow "act", and `onceward.forget_record` in addition
+    "admin". Superusers have all of them.
     """
     django_request = request.scope.get(REQUEST)
     user = getattr(django_request, "user", None)
     if user is None or not user.is_active or not user.is_staff:
         return None
     level: LevelName = "read"
-    if user.has_perm("onceward.act"):
-        level = "act"
-    if user.has_perm("onceward.admin"):
-        level = "admin"
+    if user.has_perms(("onceward.resolve_record", "onceward.retry_record")):
+        level = "admin" if user.has_perm("onceward.forget_record") else "act"
     return Access(level, user=user.get_username())
 
 
