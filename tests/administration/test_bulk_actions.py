@@ -48,7 +48,7 @@ def test_a_preview_counts_what_it_leaves_alone_and_why(client: SyncClient) -> No
         forced = admin_of(client).preview(Action(verb="forget", force=True), wanted=ListingFilter(tenants=("",)))
     assert len(preview.targets) == 7
     assert preview.reasons == {
-        "its lease has not expired, so its owner may be alive → wait, or force it if that process is gone": 1
+        "its lease has not expired, so its owner may be alive → wait, or if that process is gone, force it": 1
     }
     assert len(forced.targets) == 8
     parked = admin_of(client).preview(RETRY, wanted=ListingFilter())

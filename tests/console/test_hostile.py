@@ -164,7 +164,7 @@ def test_a_large_failure_group_is_listed_in_part(visitor: Visitor, once: Once) -
 
 
 def test_an_empty_page_says_what_it_looked_for(visitor: Visitor) -> None:
-    assert "No saga is unfinished" in visitor.get("/sagas").text
+    assert "No unfinished sagas" in visitor.get("/sagas").text
     assert "No saga is in this state" in visitor.get("/sagas?state=COMPLETED").text
     assert "No scope with latest states is known" in visitor.get("/states").text
     assert "No latest states in this scope" in visitor.get("/states?scope=shop/health").text

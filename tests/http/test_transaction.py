@@ -280,9 +280,9 @@ def test_a_claim_that_cannot_be_completed_in_the_transaction_is_refused_first(
 
 
 def test_a_session_of_the_other_kind_names_the_right_block() -> None:
-    with pytest.raises(ConfigurationError, match="does not fit a Session"):
+    with pytest.raises(ConfigurationError, match="this Session needs the other kind of block"):
         run(Transaction(Session()).__aenter__())
-    with pytest.raises(ConfigurationError, match="does not fit a AsyncSession"):
+    with pytest.raises(ConfigurationError, match="this AsyncSession needs the other kind of block"):
         Transaction(AsyncSession()).__enter__()
     with pytest.raises(ConfigurationError, match="cannot commit a str"):
         Transaction("session").__enter__()

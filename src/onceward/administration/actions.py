@@ -38,7 +38,7 @@ Verb = Literal["release", "retry", "resolve", "forget"]
 FindingName = Literal["applied", "not_applied", "abandon"]
 
 DEFAULT_WINDOW: Final = "24h"
-ALIVE: Final = "its lease has not expired, so its owner may be alive → wait, or force it if that process is gone"
+ALIVE: Final = "its lease has not expired, so its owner may be alive → wait, or if that process is gone, force it"
 CHANGED: Final = "it was changed in the meantime → inspect it again"
 NEWER: Final = "it was written by a newer Onceward → upgrade"
 

@@ -92,7 +92,7 @@ def _load(scheme: str) -> Any:
 
     for entry in entry_points(group=ENTRY_POINTS, name=scheme):
         return entry.load()
-    known = sorted(_BUILT_IN) + sorted(entry.name for entry in entry_points(group=ENTRY_POINTS))
+    known = sorted({*_BUILT_IN, *(entry.name for entry in entry_points(group=ENTRY_POINTS))})
     raise ConfigurationError(
         f"no store is registered for {scheme}://",
         hint=f"available: {', '.join(known)}; packages can add one by the entry-point group {ENTRY_POINTS!r}",

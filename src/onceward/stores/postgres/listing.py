@@ -67,7 +67,8 @@ def _visited(
     if wanted.claimed_before is not None:
         conditions.append(f"token < {where.parameter(wanted.claimed_before, 'bigint')}")
     table = f"{context.table.statements.prefix}onceward_records"
-    return f"FROM {table} WHERE {' AND '.join(conditions) or 'TRUE'} ORDER BY token DESC, id DESC"
+    conditions.append("token > 0")  # the condition of the index
+    return f"FROM {table} WHERE {' AND '.join(conditions)} ORDER BY token DESC, id DESC"
 
 
 def _filters(where: Conditions, wanted: ListingFilter, state: RecordState | None) -> str:

@@ -52,8 +52,9 @@ CREATE INDEX onceward_purgeable ON {schema}onceward_records (greatest(valid_unti
 -- For listings by the last claim, and for recovery. It stays small, because work completes.
 CREATE INDEX onceward_unfinished ON {schema}onceward_records (state, token, id) WHERE state IS NOT NULL
 ;
--- For listings of all records by the last claim.
-CREATE INDEX onceward_newest ON {schema}onceward_records (token)
+-- For listings of all records by the last claim. Its condition is always true, but only listings repeat it: so a plan
+-- that was made while the table was empty never reads this index to find a record by its key.
+CREATE INDEX onceward_newest ON {schema}onceward_records (token) WHERE token > 0
 ;
 -- For people: the records with the usual values written out, and with readable times.
 CREATE VIEW {schema}onceward_keys AS SELECT
