@@ -144,8 +144,7 @@ def _complete_response(response: Any) -> Any:
             "the view is async, and Django has no async transactions",
             hint="write a sync view, or remove transactional=True",
         )
-    if response.streaming:
-        response.close()
+    if response.streaming:  # not closed here: that would end the request, and Django would close the connection
         raise ConfigurationError(
             "a streaming response cannot be committed with the rows of the view, which are rolled back",
             hint="return a response that is complete, or remove transactional=True",
