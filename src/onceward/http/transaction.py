@@ -263,7 +263,9 @@ def check_session(session: Any, *, is_async: bool) -> None:
         )
     if is_async != _is_async(session):
         block = "with" if is_async else "async with"
-        raise ConfigurationError(f"this {name} needs the other kind of block", hint=f"write `{block} idem.transaction(…)`")
+        raise ConfigurationError(
+            f"this {name} needs the other kind of block", hint=f"write `{block} idem.transaction(…)`"
+        )
 
 
 def _actual_session(session: Any) -> Any:
