@@ -64,7 +64,7 @@ def test_without_a_url_the_environment_decides(monkeypatch: pytest.MonkeyPatch, 
 def test_an_unknown_scheme_names_those_that_are_known(distribution: Any) -> None:
     distribution(STORE, "acme")
     with pytest.raises(
-        ConfigurationError, match=r"no store is registered for pigeon://.*memory, .*sqlite, .*acme.*onceward\.stores"
+        ConfigurationError, match=r"no store is registered for pigeon://.*acme, .*memory, .*sqlite.*onceward\.stores"
     ):
         open_store("pigeon://localhost")
 
