@@ -1,4 +1,4 @@
-"""The work of the shop. Each function runs once per key, whoever calls it: a view, a task, a command or a shell."""
+"""The work of the shop. Each function runs once per key, whether a view, a task, a command or a shell calls it."""
 
 from datetime import date
 
