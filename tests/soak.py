@@ -38,6 +38,7 @@ from tests.evidence.races import RACES
 from tests.evidence.schedules import BOUND, explore
 from tests.imports.large import large
 from tests.learning.large import large as backlog
+from tests.people_acceptance import figures as people_figures
 from tests.proof import report as model
 from tests.servers.postgres import Postgres, find_binaries
 
@@ -67,7 +68,7 @@ ENDPOINTS = ("tests/http/test_transactional_crashes.py",)
 COUNTERS = ("tests/chaos/test_counters.py",)
 DJANGO = ("tests/integration/test_django_killed.py",)
 PEOPLE = ("tests/integration/test_people_link.py", "tests/integration/test_people_order.py")
-"""On Spark, and on the febrl sets: both are installed by `make soak` only."""
+"""On Spark, which is installed by `make soak` only."""
 ON_POSTGRESQL = ("-k", "random_histories or postgres_workers", "tests/conformance/test_postgres.py", "tests/chaos")
 
 
@@ -120,6 +121,19 @@ def recorded_histories(*, small: bool, minutes: float) -> Section:
     ]
     command = f"python -m tests.evidence.histories --seconds {seconds:g} --seed {SEED}"
     return Section("Recorded histories", command, done.passed, figures)
+
+
+def people(*, small: bool) -> Section:
+    """Compare the figures of people with the limits of the acceptance criteria."""
+    started = time.monotonic()
+    measured = []
+    for one in people_figures(small=small):
+        print(f"  {one.what}: {one.value}", flush=True)
+        measured.append(one)
+    command = "python -m tests.people_acceptance" + (" --small" if small else "")
+    figures: list[tuple[str, object]] = [(one.what, one.value) for one in measured]
+    figures.append(("seconds", round(time.monotonic() - started)))
+    return Section("People: data sets, towns and shuffles", command, all(one.passed for one in measured), figures)
 
 
 def modelled(*, deep: bool) -> Section:
@@ -377,6 +391,7 @@ def parts(small: bool, minutes: float) -> dict[str, Callable[[], Section]]:
         "Every order of a race": partial(schedules, small=small),
         "Sagas": partial(sagas, small=small),
         "Schedules": partial(runners, small=small),
+        "People: data sets, towns and shuffles": partial(people, small=small),
         "A large import": partial(large_import, small=small),
         "A backlog of statements": partial(statements, small=small),
         "A long backlog of statements": partial(more_statements, small=small),
