@@ -14,6 +14,7 @@ from onceward.people import SourceRecord
 from tests.people_acceptance import differing_pairs, divided, known_set
 from tests.people_backends import record
 
+
 @pytest.mark.finding("N64")
 def test_a_key_hit_also_joins_similar_people_in_every_order() -> None:
     born = {"name": "Anna Schmidt", "date_of_birth": "1980-01-31", "city": "Berlin"}
