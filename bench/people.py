@@ -18,7 +18,7 @@ from bench import people_peers, people_speed
 from bench.people_company import Directory
 from bench.people_data import FEBRL, HOW, Known, Maker, fake_1000, febrl
 from onceward.people import Decision, People
-from onceward.people.matching import SIMILARITY
+from onceward.people.match_types import SIMILARITY
 
 EDGES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 0.999, 1.0000001)
 BATCH_SIZE = 1000
