@@ -60,7 +60,8 @@ def search_command(*, wanted: tuple[str, ...], limit: int, url: str) -> None:
         display.print_json([person_json(person) for person in found])
         return
     if not found:
-        click.echo("No one was found.", err=True)
+        wanted_text = " and ".join(f"{text!r} in {name}" for name, text in fields.items())
+        click.echo(safe(f"No one was found with {wanted_text}."), err=True)
     rows = [[person.id, ", ".join(person.sources), _fields_text(person)] for person in found]
     if rows:
         display.print_table(("ID", "SOURCES", "FIELDS"), rows, elastic=(1, 2))
@@ -192,7 +193,9 @@ def train_command(*, relink: bool, url: str) -> None:
         model = people.train()
         count = people.relink() if relink else 0
     if not model.records:
-        raise CommandError("there are too few records to learn from; the default model stays", Exit.ATTENTION)
+        raise CommandError(
+            "there are too few records to learn from; the default model stays → import at least 50", Exit.ATTENTION
+        )
     click.echo(f"Learned from {model.records:,} records and {model.answers:,} answers.", err=True)
     if relink:
         click.echo(f"{count:,} records were compared again.", err=True)
@@ -220,6 +223,8 @@ def link_command(*, backend: str, url: str) -> None:
 
     with _open(url) as people:
         before = len(people)
+        if shown:
+            click.echo(f"Finding similar pairs on {backend} …", err=True)
         count = people.link(backend, progress=show)
         total, questions = len(people), len(people.reviews(MAX_QUESTIONS))
     if shown:
