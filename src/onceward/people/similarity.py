@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from .distance import are_alike, is_typo
 from .fields import GIVEN, SURNAME, Preset
-from .kinds import NEVER, PLACES, SWAPPED, FieldKind, MatchLevel
+from .kinds import NEVER, PLACES, RENAMED, SWAPPED, FieldKind, MatchLevel
 from .merge_evidence import ENOUGH, TWO_LINES, sum_of_evidence
 from .model import DEFAULT_MODEL, Model
 from .preparation import NormalForm
@@ -280,13 +280,13 @@ def _learned_levels(kind: FieldKind, learned: dict[str, tuple[float, float]]) ->
 
 
 def _without_hiding(several: list[NameLevels]) -> list[NameLevels]:
-    """Return only the comparisons of different given names, if no pair of given names agrees.
+    """Return only the comparisons of different given names with the same surname, if no pair of given names agrees.
 
     A record without a given name agrees with every member of the household. It must not hide that two of them differ.
     """
     if any(slot == GIVEN and level.evidence != NEVER for one in several for slot, level in one.levels):
         return several
-    return [one for one in several if one.other_given] or several
+    return [one for one in several if one.other_given and one.levels[-1][1].evidence != RENAMED] or several
 
 
 def _name_odds(names: NameLevels) -> float:
