@@ -19,7 +19,7 @@ _DATES: Final = frozenset(
     {"0001-01-01", "1111-11-11", "1899-12-30", "1899-12-31", "1900-01-01", "1970-01-01", "9999-12-31"}
 )
 _SEQUENCE: Final = "01234567890123456789"
-_SHORTEST: Final = 5
+_SHORTEST: Final = 7
 """Digits that a number needs before repeated or consecutive digits look invented."""
 
 
@@ -36,7 +36,7 @@ def is_no_id(text: str) -> bool:
 
 
 def is_no_number(digits: str) -> bool:
-    """Return whether a normalised number is invented: `000000000`, `99999`, `123456789`."""
+    """Return whether a normalised number is invented: `000000000`, `9999999`, `123456789`."""
     if digits in _WORDS:
         return True
     return len(digits) >= _SHORTEST and digits.isdecimal() and (len(set(digits)) == 1 or digits in _SEQUENCE)
