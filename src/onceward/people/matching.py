@@ -174,11 +174,10 @@ class Matcher:
                 unit = state.merge(unit, other)
                 merged += 1
         key = next(key for key in record.keys if key in state.keys)
-        reason = "the same " + key.replace(":", " ", 1)
+        reason, person = "the same " + key.replace(":", " ", 1), state.person[unit]
         if merged < len(owners) - 1:
             reason += "; other keys of this record belong to a person who was reviewed as different"
         if self._contradicts(record, unit):
-            person = state.person[unit]
             reason += f", although the names or birth dates differ; if several people share it, split {person}"
         return UnitChoice(unit, f"key:{key.partition(':')[0]}", reason)
 
