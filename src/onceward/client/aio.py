@@ -87,7 +87,26 @@ class AsyncOnce(AsyncAdministration, AsyncFeatures, OperationDecorator[AsyncDeco
         tenant: TenantSource = None,
         **settings: Any,
     ) -> Any:
-        """Decorate an async function: `@once`, or `@once(key="charge:{order_id}", window="24h", …)`."""
+        """Decorate an async function: `@once`, or `@once(key="charge:{order_id}", window="24h")`.
+
+        Decorating a sync function raises `ConfigurationError`: use `Once` for it.
+
+        Args:
+            fn: The function, if `@once` is used without parentheses.
+            key: How to build the key from the arguments: a template, a list of argument names, a callable, or a source
+                such as `Payload`. By default all arguments form the key.
+            name: The operation that the keys belong to. The default is the module and name of the function, so renaming
+                the function starts with new keys.
+            version: Part of the key. Change it if earlier results must not be replayed any more.
+            tenant: Separates customers. A template such as `"{org_id}"`, or a callable that gets the arguments.
+            settings: Policy settings for this function. They override the client's defaults.
+
+        Returns:
+            The decorated function, with the same signature. Without `fn`, a decorator.
+
+        Raises:
+            ConfigurationError: The key names an unknown argument, or the settings cannot work together.
+        """
 
         def decorate(fn: Callable[..., Any]) -> Any:
             refuse_sync(fn)
@@ -101,7 +120,27 @@ class AsyncOnce(AsyncAdministration, AsyncFeatures, OperationDecorator[AsyncDeco
         return AsyncFunction(self, declared_operation(self, fn, name, choices, is_async=True))
 
     async def run(self, key: Any, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Await fn(*args) once under this key. Return its value, or raise an error that says why there is none."""
+        """Await `fn(*args, **kwargs)` once under this key, and return its value.
+
+        If the key is completed, the stored value is returned and `fn` is not called. If another worker is processing
+        the key, the call waits for its result, up to the setting `wait`.
+
+        Args:
+            key: Any value that identifies the work, such as `"order-7"` or `("order", 7)`.
+            fn: The work. It becomes part of the fingerprint: another function under the same key raises
+                `PayloadMismatch`.
+            args: Positional arguments of `fn`.
+            kwargs: Keyword arguments of `fn`.
+
+        Returns:
+            What `fn` returned, now or in an earlier call.
+
+        Raises:
+            NotAcquired: The key is running, parked, failed or has another payload. `fn` was not called.
+            OutcomeUnknown: `fn` was called, but the store did not confirm its result.
+            StoreUnavailable: The store does not answer. `fn` was not called.
+            Exception: Whatever `fn` itself raises.
+        """
         quick = is_quick_call(key, fn, args, kwargs)
         job = self.job(key, fn, args, kwargs) if quick else await job_for_key(self, key, fn, args, kwargs)
         value: T = value_or_raise(await execute(self.engine, job), job.policy)
@@ -110,7 +149,23 @@ class AsyncOnce(AsyncAdministration, AsyncFeatures, OperationDecorator[AsyncDeco
     async def outcome(
         self, key: Any, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> Outcome[T]:
-        """Like `run`, but return the `Outcome`."""
+        """Like `run`, but return the `Outcome`: what happened, under which key, in which attempt.
+
+        Use it if duplicates and failures are ordinary results for you, not exceptions.
+
+        Args:
+            key: Any value that identifies the work.
+            fn: The work.
+            args: Positional arguments of `fn`.
+            kwargs: Keyword arguments of `fn`.
+
+        Returns:
+            `Executed`, `Replayed`, `Running`, `Failed`, `Mismatch`, `Parked` or `Unknown`. An exception of `fn` is in
+            `Failed.exception`.
+
+        Raises:
+            StoreUnavailable: The store does not answer. `fn` was not called.
+        """
         return await execute(self.engine, await job_for_key(self, key, fn, args, kwargs))
 
     async def map(
@@ -122,9 +177,23 @@ class AsyncOnce(AsyncAdministration, AsyncFeatures, OperationDecorator[AsyncDeco
         name: str | None = None,
         **settings: Unpack[Settings],
     ) -> list[Outcome[T]]:
-        """Call fn(item) once per key; keys are claimed in batches. Return the outcomes in input order.
+        """Call `fn(item)` once per key for each item. Keys are claimed in batches.
 
-        An item that fails does not stop the others.
+        An item that fails does not stop the others, and `map` does not raise for it.
+
+        Args:
+            fn: The work. If it is decorated, its own key and settings are used, and you must not pass others.
+            items: The inputs. All of them are read before the first one is processed; for long inputs use `imap`.
+            key: How to build the key from the arguments of `fn`, as in `@once(key=…)`.
+            name: The operation that the keys belong to (default: module and name of the function).
+            settings: Policy settings that override the client's defaults.
+
+        Returns:
+            One outcome per item, in input order.
+
+        Raises:
+            ConfigurationError: `fn` is decorated and you pass a key or settings, or `fn` is not async.
+            StoreUnavailable: The store does not answer.
         """
         operation, make = self.job_maker(fn, key, name, settings)
         return await execute_all(self.engine, await jobs_of(self.engine.runtime, items, operation, make))
@@ -138,9 +207,22 @@ class AsyncOnce(AsyncAdministration, AsyncFeatures, OperationDecorator[AsyncDeco
         name: str | None = None,
         **settings: Unpack[Settings],
     ) -> AsyncGenerator[ItemOutcome[Item, T], None]:
-        """Like `map`, but yield an `ItemOutcome` for each item as soon as it is known: `async for one in once.imap(…)`.
+        """Return an iterator like `map`: it reads items as needed, and yields each outcome as soon as it is known.
 
         If you stop early, close the iterator (`aclose()`): it releases the keys whose work has not begun.
+
+        Args:
+            fn: The work. If it is decorated, its own key and settings are used.
+            items: The inputs. An endless iterator is fine: at most 32 keys are claimed ahead.
+            key: How to build the key from the arguments of `fn`, as in `@once(key=…)`.
+            name: The operation that the keys belong to (default: module and name of the function).
+            settings: Policy settings that override the client's defaults.
+
+        Returns:
+            An async iterator of `ItemOutcome`. The order is that of completion; `index` is the position in the input.
+
+        Raises:
+            ConfigurationError: `fn` is decorated and you pass a key or settings, or `fn` is not async.
         """
         operation, make = self.job_maker(fn, key, name, settings)
         return iterate_async(self.engine, items, operation, make)
@@ -155,19 +237,54 @@ class AsyncOnce(AsyncAdministration, AsyncFeatures, OperationDecorator[AsyncDeco
         type: Any = Any,
         **settings: Unpack[Settings],
     ) -> AsyncClaimBlock:
-        """Own the key while a block runs: `async with once.claim(key) as claim:`. Raise NotAcquired if refused.
+        """Return a block that owns the key while it runs: `async with once.claim(key) as claim:`.
 
-        `type` is the type of the result that `claim.complete` records. Without it, the result keeps its own type.
+        Call `claim.complete(value)` in the block to record a result. If the block ends without it, the result is None.
+        If the block raises, the attempt has failed.
+
+        Args:
+            key: Any value that identifies the work.
+            name: The operation that the key belongs to. By default, all keys given directly share one operation.
+            payload: Compared with the payload of earlier claims of this key. A different one raises `PayloadMismatch`.
+            note: Small facts to keep in the record, such as `{"order": "7"}`.
+            type: The type of the result that `claim.complete` records. By default, the result keeps its own type.
+            settings: Policy settings that override the client's defaults.
+
+        Returns:
+            The block. Entering it claims the key and returns an `AsyncClaim`.
+
+        Raises:
+            NotAcquired: When entering: the key is done, running, failed, parked, or has another payload.
+            ConfigurationError: A setting is unknown, or applies only to functions.
         """
         job = functools.partial(self.claim_job, key, name, payload, note or {}, settings, type=type)
         return AsyncClaimBlock(self.engine, job() if is_quick(key) and is_small(payload) else job)
 
     def within(self, connection: Any) -> AsyncWithin:
-        """Claim, run and record in your own transaction: `async with once.within(connection) as tx:`."""
+        """Return a block that works in your transaction: `async with once.within(connection) as tx:`.
+
+        Inside, `tx.run`, `tx.outcome` and `tx.call` write their records through your connection, so your rows and the
+        records commit or roll back together. Onceward never commits: you do.
+
+        Args:
+            connection: A connection or session to the database that holds the records.
+
+        Returns:
+            The block.
+
+        Raises:
+            ConfigurationError: When entering: the store cannot join transactions, or the connection is not to its
+                database.
+        """
         return AsyncWithin(self, connection)
 
     async def close(self, timeout: float = 10.0) -> None:
-        """Stop claiming, let running work finish (up to `timeout` seconds), stop the heartbeat, close the store."""
+        """Stop claiming, wait for running work, stop the heartbeat, and close the store.
+
+        Args:
+            timeout: How many seconds to wait for running work. Work that takes longer is reported; its key is free when
+                its lease expires.
+        """
         self.stop()
         await asyncio.to_thread(
             self.heartbeat.drain, timeout, has_claims_in_flight=lambda: bool(self.engine.claims_in_flight)

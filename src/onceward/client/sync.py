@@ -91,10 +91,25 @@ class Once(Administration, Features, OperationDecorator[Decorator, SkippingDecor
         tenant: TenantSource = None,
         **settings: Any,
     ) -> Any:
-        """Decorate a function: `@once`, or `@once(key="charge:{order_id}", …)`. Async functions run on `once.aio`.
+        """Decorate a function: `@once`, or `@once(key="charge:{order_id}", window="24h")`.
 
-        `key` builds the key from the arguments. `name` is the operation (default: module and name of the function).
-        A new `version` starts with new keys. `tenant` separates customers. Return the decorated function.
+        An async function becomes an `AsyncFunction`, which runs on `once.aio`.
+
+        Args:
+            fn: The function, if `@once` is used without parentheses.
+            key: How to build the key from the arguments: a template, a list of argument names, a callable, or a source
+                such as `Payload`. By default all arguments form the key.
+            name: The operation that the keys belong to. The default is the module and name of the function, so renaming
+                the function starts with new keys.
+            version: Part of the key. Change it if earlier results must not be replayed any more.
+            tenant: Separates customers. A template such as `"{org_id}"`, or a callable that gets the arguments.
+            settings: Policy settings for this function. They override the client's defaults.
+
+        Returns:
+            The decorated function, with the same signature. Without `fn`, a decorator.
+
+        Raises:
+            ConfigurationError: The key names an unknown argument, or the settings cannot work together.
         """
 
         def decorate(fn: Callable[..., Any]) -> Any:
@@ -132,12 +147,48 @@ class Once(Administration, Features, OperationDecorator[Decorator, SkippingDecor
             engine.stopping = True
 
     def run(self, key: Any, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call fn(*args) once under this key. Return its value, or raise an error that says why there is none."""
+        """Call `fn(*args, **kwargs)` once under this key, and return its value.
+
+        If the key is completed, the stored value is returned and `fn` is not called. If another worker is processing
+        the key, the call waits for its result, up to the setting `wait`.
+
+        Args:
+            key: Any value that identifies the work, such as `"order-7"` or `("order", 7)`.
+            fn: The work. It becomes part of the fingerprint: another function under the same key raises
+                `PayloadMismatch`.
+            args: Positional arguments of `fn`.
+            kwargs: Keyword arguments of `fn`.
+
+        Returns:
+            What `fn` returned, now or in an earlier call.
+
+        Raises:
+            NotAcquired: The key is running, parked, failed or has another payload. `fn` was not called.
+            OutcomeUnknown: `fn` was called, but the store did not confirm its result.
+            StoreUnavailable: The store does not answer. `fn` was not called.
+            Exception: Whatever `fn` itself raises.
+        """
         value: T = call_sync(self.engine, self.job(key, fn, args, kwargs))
         return value
 
     def outcome(self, key: Any, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
-        """Like `run`, but return the `Outcome`."""
+        """Like `run`, but return the `Outcome`: what happened, under which key, in which attempt.
+
+        Use it if duplicates and failures are ordinary results for you, not exceptions.
+
+        Args:
+            key: Any value that identifies the work.
+            fn: The work.
+            args: Positional arguments of `fn`.
+            kwargs: Keyword arguments of `fn`.
+
+        Returns:
+            `Executed`, `Replayed`, `Running`, `Failed`, `Mismatch`, `Parked` or `Unknown`. An exception of `fn` is in
+            `Failed.exception`.
+
+        Raises:
+            StoreUnavailable: The store does not answer. `fn` was not called.
+        """
         return execute_sync(self.engine, self.job(key, fn, args, kwargs))
 
     def map(
@@ -149,9 +200,23 @@ class Once(Administration, Features, OperationDecorator[Decorator, SkippingDecor
         name: str | None = None,
         **settings: Unpack[Settings],
     ) -> list[Outcome[T]]:
-        """Call fn(item) once per key, for each of `items`. Return the outcomes in input order.
+        """Call `fn(item)` once per key for each item. Keys are claimed in batches.
 
-        Keys are claimed in batches. An item that fails does not stop the others, and `map` does not raise for it.
+        An item that fails does not stop the others, and `map` does not raise for it.
+
+        Args:
+            fn: The work. If it is decorated, its own key and settings are used, and you must not pass others.
+            items: The inputs. All of them are read before the first one is processed; for long inputs use `imap`.
+            key: How to build the key from the arguments of `fn`, as in `@once(key=…)`.
+            name: The operation that the keys belong to (default: module and name of the function).
+            settings: Policy settings that override the client's defaults.
+
+        Returns:
+            One outcome per item, in input order.
+
+        Raises:
+            ConfigurationError: `fn` is decorated and you pass a key or settings, or `fn` is async.
+            StoreUnavailable: The store does not answer.
         """
         from onceward.engine.many import execute_all  # imported here: few programs need it, and imports take time
 
@@ -167,9 +232,22 @@ class Once(Administration, Features, OperationDecorator[Decorator, SkippingDecor
         name: str | None = None,
         **settings: Unpack[Settings],
     ) -> Generator[ItemOutcome[Item, T], None, None]:
-        """Return an iterator like `map`: an `ItemOutcome` for each of `items` as soon as it is known, read as needed.
+        """Return an iterator like `map`: it reads items as needed, and yields each outcome as soon as it is known.
 
         If you stop early, close the iterator: it releases the keys whose work has not begun.
+
+        Args:
+            fn: The work. If it is decorated, its own key and settings are used.
+            items: The inputs. An endless iterator is fine: at most 32 keys are claimed ahead.
+            key: How to build the key from the arguments of `fn`, as in `@once(key=…)`.
+            name: The operation that the keys belong to (default: module and name of the function).
+            settings: Policy settings that override the client's defaults.
+
+        Returns:
+            An iterator of `ItemOutcome`. The order is that of completion; `index` is the position in the input.
+
+        Raises:
+            ConfigurationError: `fn` is decorated and you pass a key or settings, or `fn` is async.
         """
         from onceward.operations.streams import iterate  # imported here, as in `map`
 
@@ -188,23 +266,53 @@ class Once(Administration, Features, OperationDecorator[Decorator, SkippingDecor
     ) -> ClaimBlock:
         """Return a block that owns the key while it runs: `with once.claim(key) as claim:`.
 
-        `payload` is compared with that of earlier claims. `note` holds small facts for the record. `type` is the type
-        of the result that `claim.complete` records; without it, the result keeps its own type. The block raises
-        `NotAcquired` if the key is done, running, failed or parked.
+        Call `claim.complete(value)` in the block to record a result. If the block ends without it, the result is None.
+        If the block raises, the attempt has failed.
+
+        Args:
+            key: Any value that identifies the work.
+            name: The operation that the key belongs to. By default, all keys given directly share one operation.
+            payload: Compared with the payload of earlier claims of this key. A different one raises `PayloadMismatch`.
+            note: Small facts to keep in the record, such as `{"order": "7"}`.
+            type: The type of the result that `claim.complete` records. By default, the result keeps its own type.
+            settings: Policy settings that override the client's defaults.
+
+        Returns:
+            The block. Entering it claims the key and returns a `Claim`.
+
+        Raises:
+            NotAcquired: When entering: the key is done, running, failed, parked, or has another payload.
+            ConfigurationError: A setting is unknown, or applies only to functions.
         """
         return ClaimBlock(self.engine, self.claim_job(key, name, payload, note or {}, settings, type=type))
 
     def within(self, connection: Any) -> Within:
-        """Return a block that claims, runs and records in your transaction: `with once.within(connection) as tx:`.
+        """Return a block that works in your transaction: `with once.within(connection) as tx:`.
 
-        `connection` is a connection or session to the database where the records are. You commit or roll back.
+        Inside, `tx.run`, `tx.outcome` and `tx.call` write their records through your connection, so your rows and the
+        records commit or roll back together. Onceward never commits: you do.
+
+        Args:
+            connection: A connection or session to the database that holds the records.
+
+        Returns:
+            The block.
+
+        Raises:
+            ConfigurationError: When entering: the store cannot join transactions, or the connection is not to its
+                database.
         """
         from onceward.operations.transaction import Within  # imported here, as in `map`
 
         return Within(self, connection)
 
     def close(self, timeout: float = 10.0) -> None:
-        """Stop claiming, let running work finish (up to `timeout` seconds), stop the heartbeat, close the store."""
+        """Stop claiming, wait for running work, stop the heartbeat, and close the store.
+
+        Args:
+            timeout: How many seconds to wait for running work. Work that takes longer is reported; its key is free when
+                its lease expires.
+        """
         from onceward.locks.flow import held_here  # imported here, as in `map`
 
         self.stop()
