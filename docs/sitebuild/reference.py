@@ -7,6 +7,7 @@ from importlib import import_module
 from types import ModuleType
 
 from tests.public_api import MODULES, names_of
+from tests.public_members import PORTS, implements, members_of
 
 
 def pages() -> dict[str, str]:
@@ -21,7 +22,7 @@ def page(module: ModuleType) -> str:
         if place is None:
             others.append(name)
         else:
-            lines += [f"::: {place}", ""]
+            lines += [f"::: {place}", *options(getattr(module, name)), ""]
     if others:
         lines += ["## Other names", "", ", ".join(f"`{name}`" for name in others), ""]
     return "\n".join(lines)
@@ -33,3 +34,13 @@ def place_of(module: ModuleType, name: str) -> str | None:
     if (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__.startswith("onceward"):
         return f"{value.__module__}.{value.__qualname__}"
     return None
+
+
+def options(value: object) -> list[str]:
+    """Return which members to show, and which protocol describes the others."""
+    if not inspect.isclass(value):
+        return []
+    shown = ["    options:", f"      members: [{', '.join(members_of(value))}]"]
+    ports = [port for port in PORTS if implements(value, port)]
+    links = [f"[`{port.__name__}`][{port.__module__}.{port.__qualname__}]" for port in ports]
+    return [*shown, "", f"It implements {' and '.join(links)}, which describes its methods."] if links else shown

@@ -16,6 +16,8 @@ from starlette.types import Message
 from .access import Access, LevelName
 from .app import Console
 
+__all__ = ["console_urls", "staff_only"]
+
 REQUEST = "django.request"
 """The name of Django's request in the ASGI scope, for `authorize`."""
 

@@ -88,6 +88,7 @@ class Event(Struct, frozen=True, kw_only=True):
 
     @property
     def level(self) -> Level:
+        """The log level of the event, from DEBUG to ERROR."""
         return LEVELS[self.name]
 
 

@@ -37,6 +37,8 @@ from .response_buffer import App, Message, Receive, Scope, Send
 from .routes import Routes
 from .semantics import BODY_TOO_LARGE, KEY_HEADER, NO_LONGER_ALLOWED, IdempotentRequest, RawResponse
 
+__all__ = ["IdempotencyMiddleware"]
+
 # Server extensions that bypass `send`. An application that does not find them uses plain messages.
 _BYPASS_EXTENSIONS = frozenset(("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers"))
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.responses import Response
 
+__all__ = ["Idempotency", "Transaction"]
+
 
 class Idempotency:
     """The settings of one API, as for `IdempotencyMiddleware`. `protect` adds the middleware."""

@@ -32,6 +32,8 @@ from .request_context import RequestContext, request_without_key
 from .semantics import BODY_CUT_OFF, BODY_TOO_LARGE, NO_LONGER_ALLOWED, IdempotentRequest, RawResponse
 from .wsgi_response import App, Environ, StartResponse, WsgiResponse, send_response
 
+__all__ = ["IdempotencyMiddleware"]
+
 
 class IdempotencyMiddleware:
     """`principal(environ)` returns the authenticated owner of the key as a str, or None."""

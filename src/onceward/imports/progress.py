@@ -24,6 +24,7 @@ class Progress(Struct, frozen=True):
 
     @property
     def share(self) -> float:
+        """The share of the file that has been read, from 0 to 1."""
         return min(self.position / self.size, 1.0) if self.size else 1.0
 
     @property

@@ -16,6 +16,7 @@ class Counts(Struct, frozen=True):
 
     @property
     def rows(self) -> int:
+        """The number of rows of the file."""
         return self.created + self.updated + self.skipped + self.rejected + self.to_review
 
     def __add__(self, other: Counts) -> Counts:

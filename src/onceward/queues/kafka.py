@@ -25,6 +25,8 @@ from onceward.errors import ConfigurationError, MissingExtra
 from .message import Delivery, Message
 from .offsets import Offsets
 
+__all__ = ["KafkaQueue"]
+
 DEFAULT_POLL_INTERVAL = 300_000  # ms: the library's default of `max.poll.interval.ms`
 MAX_UNCOMMITTED = 10_000  # offsets tracked beyond one that is not done; redelivered after a crash
 FLUSH_TIMEOUT = 10.0  # seconds until a dead letter must be confirmed

@@ -81,6 +81,7 @@ class Journal(Struct, frozen=True, omit_defaults=True):
     version: int = VERSION
 
     def entry(self, name: str) -> JournalEntry | None:
+        """Return the entry of the step with this `name`, or None if it has not begun."""
         return next((entry for entry in self.entries if entry.name == name), None)
 
     @property

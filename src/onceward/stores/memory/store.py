@@ -259,7 +259,10 @@ def _matches(record: Record, wanted: Filter) -> bool:
 
 
 def from_url(url: str) -> MemoryStore:
-    """Return a new store for `memory://` or `memory://?max_records=100000`."""
+    """Return a new store for a `url`: `memory://`, or `memory://?max_records=100000`.
+
+    Raise `ConfigurationError` if the URL has other parts: a memory store has no name.
+    """
     from urllib.parse import parse_qs, urlsplit  # imported here: most memory stores are created without a URL
 
     parts = urlsplit(url)
