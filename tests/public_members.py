@@ -48,6 +48,7 @@ INTERNAL: dict[str, tuple[str, ...]] = {
     "Scheme": ("head_rejection", "rejection_reason"),
     "Response": ("can_be_sent",),
     "InboundRequest": ("without_body",),
+    "Admin": ("group_records", "ready"),
     "ListingFilter": ("matches", "matches_scope", "only_unfinished"),
     "Preview": ("encode",),
     "Visible": ("includes", "narrow"),

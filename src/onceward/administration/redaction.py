@@ -20,10 +20,11 @@ class Redaction:
         self._hides = re.compile("|".join(map(re.escape, words)), re.IGNORECASE).search
 
     def hides(self, field: str) -> bool:
+        """Return whether the value of a `field` with this name is hidden."""
         return self._hides(field) is not None
 
     def apply(self, value: Any) -> Any:
-        """Return a JSON value with hidden fields replaced by `***`, at any depth.
+        """Return a JSON `value` with hidden fields replaced by `***`, at any depth.
 
         A list of two whose first item is a hidden name is a field too: headers, and maps whose keys are not all texts.
         """

@@ -19,6 +19,7 @@ class Visible(Struct, frozen=True):
 
     @property
     def everything(self) -> bool:
+        """Whether nothing is hidden from this operator."""
         return not self.scopes and not self.tenants
 
     def includes(self, scope: str) -> bool:

@@ -169,7 +169,7 @@ class AsyncFeatures(BaseClient):
         tenant: TenantSource = None,
         **choices: Unpack[SagaChoices],
     ) -> AsyncSaga:
-        """Declare a saga: in the end, either all of its steps are done, or all are undone.
+        """Declare a saga, and return it: in the end, either all of its steps are done, or all are undone.
 
         `once.saga("order", Step("charge", charge, undo=refund))`. Call the saga with its input as keyword arguments.
 

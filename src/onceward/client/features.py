@@ -175,7 +175,7 @@ class Features(BaseClient):
         tenant: TenantSource = None,
         **choices: Unpack[SagaChoices],
     ) -> Saga:
-        """Declare a saga: in the end, either all of its steps are done, or all are undone.
+        """Declare a saga, and return it: in the end, either all of its steps are done, or all are undone.
 
         `once.saga("order", Step("charge", charge, undo=refund))`. Call the saga with its input as keyword arguments.
 

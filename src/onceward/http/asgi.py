@@ -70,6 +70,10 @@ class IdempotencyMiddleware:
         return self.config.routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request as an ASGI application. Requests without a rule pass through unchanged.
+
+        `scope`, `receive` and `send` are those of ASGI.
+        """
         if scope["type"] == "http" and (routes := self._routes.get(scope["method"].upper())) is not None:
             path, root = scope["path"], scope.get("root_path")
             required = routes.required(path_below(root, path) if root else path)

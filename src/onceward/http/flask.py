@@ -42,7 +42,7 @@ class Idempotency:
         self._choices = choices
 
     def protect(self, app: Flask) -> None:
-        """Wrap the application in the middleware."""
+        """Wrap the WSGI application of `app` in the middleware. If `principal` raises, its error response is sent."""
 
         def principal(environ: Any) -> str | None:
             from werkzeug.exceptions import HTTPException
@@ -64,7 +64,7 @@ class Idempotency:
         app.wsgi_app = wsgi_app  # type: ignore[method-assign]  # as Flask documents for middlewares
 
     def transaction(self, session: Any) -> Transaction:
-        """Return a `with` block that commits the session together with the response.
+        """Return a `with` block that commits the `session` together with the response.
 
         The block commits at its end. It rolls back if it raises, or if it ends without `tx.respond(…)`.
         """
@@ -77,7 +77,13 @@ class Transaction(RequestTransaction):
     def respond(
         self, content: Any = "", status: int | None = None, headers: Mapping[str, str] | None = None
     ) -> Response:
-        """Hand over the response: whatever a view may return. Return the result from the view."""
+        """Hand over the response, and return it. Return it from the view.
+
+        Args:
+            content: Whatever a view may return: text, a dict, a tuple or a `Response`.
+            status: The HTTP status. By default that of the content.
+            headers: More headers. They replace those of the content.
+        """
         import flask
 
         response = flask.make_response(content)

@@ -49,7 +49,7 @@ class Idempotency:
         return DefineMiddleware(IdempotencyMiddleware, once=self._once, principal=self._principal, **self._choices)
 
     def transaction(self, session: Any) -> Transaction:
-        """Return a block that commits the session together with the response: `with`, or `async with` if it is async.
+        """Return a block that commits the `session` together with the response: `with`, or `async with` if it is async.
 
         The block commits at its end. It rolls back if it raises, or if it ends without `tx.respond(…)`.
         """
@@ -62,7 +62,13 @@ class Transaction(RequestTransaction):
     def respond(
         self, content: Any = None, status_code: int = 200, headers: Mapping[str, str] | None = None
     ) -> Response[bytes]:
-        """Hand over a JSON response with this content. Return the result from the handler."""
+        """Hand over a JSON response, and return it. Return it from the handler.
+
+        Args:
+            content: The value of the JSON body. Bytes are sent as they are.
+            status_code: The HTTP status.
+            headers: More headers. `content-type` replaces the default.
+        """
         from litestar import Response
         from litestar.serialization import encode_json
 

@@ -46,7 +46,7 @@ class InboundRequest:
             self._headers[lowered] = value if previous is None else f"{previous}, {value}"
 
     def header(self, name: str) -> str:
-        """Return the value of a header, or "". Repeated headers are joined by commas."""
+        """Return the value of the header `name`, or "". Repeated headers are joined by commas."""
         return self._headers.get(name.lower(), "")
 
     def headers(self) -> dict[str, str]:
@@ -88,7 +88,7 @@ class Response(msgspec.Struct, frozen=True):
 
     @classmethod
     def json(cls, value: Any, status: int = 200) -> Response:
-        """Return a response with this value as its JSON body."""
+        """Return a response with this `value` as its JSON body, and this HTTP `status`."""
         return cls(status, msgspec.json.encode(value), (JSON_HEADER,))
 
     def can_be_sent(self) -> bool:

@@ -123,10 +123,20 @@ class BasePush(BaseEndpoint):
         claim: bool = True,
         **choices: Unpack[Defaults],
     ) -> Callable[[Handler], Handler]:
-        """Decorate the handler of messages with this shape and these attributes. The first matching handler gets it.
+        """Decorate the handler of messages of this kind. The first handler that matches a message gets it.
 
-        `shape` is a class, or the names of required members. `claim=False`: the handler detects duplicates itself, for
-        example with `once.state()`, and returns the `Outcome`.
+        Args:
+            shape: The class of the payload, or the names of members that it must have. None accepts every payload.
+            attributes: Attributes that the message must have, with these values.
+            claim: Whether to claim the message's id. With False, the handler detects duplicates itself, for example
+                with `once.state()`, and returns the `Outcome`.
+            choices: Policy settings for this handler.
+
+        Returns:
+            A decorator that returns the handler unchanged.
+
+        Raises:
+            ConfigurationError: The previous handler accepts every message, or a setting has no effect without a claim.
         """
         matcher = RouteMatcher(shape, attributes)
         ineffective = sorted(choices.keys() - {"final"})

@@ -43,11 +43,11 @@ class Idempotency:
         self._choices = choices
 
     def protect(self, app: Starlette) -> None:
-        """Add the middleware to the application, inside of all its other middlewares, whatever the order of calls."""
+        """Add the middleware to `app`, inside of all its other middlewares, whatever the order of calls."""
         add_innermost(app, IdempotencyMiddleware, self._once, principal=self._principal, **self._choices)
 
     def transaction(self, session: Any) -> Transaction:
-        """Return a block that commits the session together with the response: `with`, or `async with` if it is async.
+        """Return a block that commits the `session` together with the response: `with`, or `async with` if it is async.
 
         The block commits at its end. It rolls back if it raises, or if it ends without `tx.respond(…)`.
         """
@@ -60,7 +60,13 @@ class Transaction(RequestTransaction):
     def respond(
         self, content: Any = None, status_code: int = 200, headers: Mapping[str, str] | None = None
     ) -> Response:
-        """Hand over the response: a `Response`, or content for a JSON response. Return it from the endpoint."""
+        """Hand over the response, and return it. Return it from the endpoint.
+
+        Args:
+            content: A `Response`, or the value of a JSON body.
+            status_code: The HTTP status, if the content is not a `Response`.
+            headers: The headers, if the content is not a `Response`.
+        """
         from starlette.responses import JSONResponse, Response
 
         if isinstance(content, Response):

@@ -55,6 +55,7 @@ class WebhookEvent(msgspec.Struct, frozen=True):
 
     @property
     def body(self) -> bytes:
+        """The body as it was received and signed."""
         return self.request.body
 
     def json(self, type: Any = Any) -> Any:

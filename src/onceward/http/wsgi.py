@@ -54,6 +54,10 @@ class IdempotencyMiddleware:
         self._routes = config.routes
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        """Serve one request as a WSGI application, and return its body. Requests without a rule pass through unchanged.
+
+        `environ` and `start_response` are those of WSGI.
+        """
         routes = self._routes.get(environ["REQUEST_METHOD"].upper())
         if routes is not None:
             required = routes.required(_path(environ))

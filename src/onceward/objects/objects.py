@@ -50,7 +50,7 @@ class Objects:
         """Create the object atomically, or leave the existing one: nothing is overwritten or stored partially.
 
         Args:
-            name: The name of the object.
+            name: Where to create it, below the prefix.
             source: Bytes, a path, a binary stream (from its current position) or an iterable of bytes.
             content: The expected hash, `sha256:<hex>`. If the source does not have it, nothing is created.
             if_other: What to do if the name already has other content: `"raise"`, `"return"` the status `other`, or
@@ -116,17 +116,12 @@ class Objects:
             return "same" if found.size == put.size and _content(found) == put.content else "other"
 
     def delete(self, name: str, content: str) -> Deleted:
-        """Delete the object if it still has this content. Use it to undo a step.
+        """Delete the object `name` if it still has this `content`, the hash that `put` returned. Use it to undo a step.
+
+        Return `deleted`, `absent` if there is no such object (any more), or `other` if it has other content.
 
         Storage cannot compare and delete atomically. Objects are never overwritten, so the only race is another process
         that deletes the object and creates a new one under its name, within one round trip.
-
-        Args:
-            name: The name of the object.
-            content: The hash that `put` returned.
-
-        Returns:
-            `deleted`, `absent` if there is no such object (any more), or `other` if it has other content.
         """
         found = self._backend.find(checked_name(name))
         if found is None:

@@ -45,7 +45,7 @@ class Person(Struct, frozen=True):
     updated_at: datetime
 
     def of(self, source: str) -> list[Mapping[str, Any]]:
-        """Return the fields from this source only: one mapping per record."""
+        """Return the fields from this `source` only: one mapping per record."""
         return [one.fields for one in self.contributions if one.source == source]
 
 
