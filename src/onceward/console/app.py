@@ -77,7 +77,7 @@ class Console:
         self._router = Router([*self._routes()], redirect_slashes=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Serve one request as an ASGI application, with `scope`, `receive` and `send` as ASGI defines them."""
         if scope["type"] == "lifespan":
             await self._router.lifespan(scope, receive, send)
             return

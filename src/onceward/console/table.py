@@ -61,6 +61,7 @@ class Table:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> str:
+        """Return the rows, the cursor of the next page and the extra fields as a JSON document."""
         rows = [{name: self._plain(value) for name, value in row.items() if name != "href"} for row in self.rows]
         document = {self.name: rows, "next": self.next, **self.extra}
         return json.dumps(document, default=str, indent=1) + "\n"

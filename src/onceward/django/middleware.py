@@ -65,6 +65,7 @@ class IdempotencyMiddleware:
             self._configs: dict[ViewOptions | None, IdempotencyConfig] = {}
 
     def __call__(self, request: Any) -> Any:
+        """Return the response to a `request`: that of the view, or the stored one of an earlier request."""
         if self.is_async:
             return self._respond_async(request)
         found = self._find(request)

@@ -55,7 +55,10 @@ class MemoryQueue:
         self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
 
     def put(self, body: bytes, *, id: str = "", headers: Mapping[str, str] | None = None) -> str:
-        """Add a message and return its id. Two messages with the same id stay two messages, as at a real broker."""
+        """Add a message and return its id. Two messages with the same id stay two messages, as at a real broker.
+
+        `body` is the message, and `headers` are passed on with it. Without an `id`, the queue creates one.
+        """
         entry = _Entry(id or f"{self.name}/{next(self._ids)}", body, dict(headers or {}))
         with self._lock:
             self._entries.add(entry)

@@ -19,6 +19,7 @@ class FakeClock:
         self._lock = threading.Lock()
 
     def now(self) -> int:
+        """Return the time in µs since 1970."""
         return self._now
 
     @property
@@ -27,17 +28,20 @@ class FakeClock:
         return self._elapsed
 
     def advance(self, duration: Duration) -> None:
+        """Let a `duration` pass, such as `"10m"`."""
         self.advance_microseconds(microseconds(duration))
 
     def advance_microseconds(self, step: int) -> None:
+        """Let `step` µs pass."""
         with self._lock:
             self._now += step
             self._elapsed += step
 
     def set_back(self, duration: Duration) -> None:
-        """Set the wall clock back, as an operator or a time server may do."""
+        """Set the wall clock back by a `duration`, as an operator or a time server may do. No time passes."""
         self.set_back_microseconds(microseconds(duration))
 
     def set_back_microseconds(self, step: int) -> None:
+        """Set the wall clock back by `step` µs. No time passes."""
         with self._lock:
             self._now -= step

@@ -58,10 +58,11 @@ class Lookup(Generic[K, V]):
         return len(self._cache)
 
     def get(self, key: K) -> V | None:
+        """Return the value of a `key`, from the cache or by one lookup; None if there is none."""
         return self.many((key,)).get(key)
 
     def many(self, keys: Iterable[K]) -> dict[K, V]:
-        """Return the values by key. Keys without a value are missing."""
+        """Return the values of these `keys`, with at most one lookup. Keys without a value are missing."""
         wanted = list(dict.fromkeys(keys))
         found = self._find_cached(wanted)
         missing = [key for key in wanted if key not in found]
@@ -70,7 +71,7 @@ class Lookup(Generic[K, V]):
         return found
 
     def forget(self, *keys: K) -> None:
-        """Remove these keys from the cache; without keys, all."""
+        """Remove these `keys` from the cache; without keys, all."""
         with self._lock:
             self._forgotten += 1
             if not keys:
