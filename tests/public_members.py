@@ -69,6 +69,33 @@ INTERNAL: dict[str, tuple[str, ...]] = {
 """Methods that only Onceward itself calls, by the class that defines them. They have no leading underscore because
 other packages of Onceward call them."""
 
+NOT_CREATED_BY_USERS = (
+    "Claim",
+    "AsyncClaim",
+    "Entry",
+    "SagaEntry",
+    "Transaction",
+    "LatestState",
+    "AsyncLatestState",
+    "Lock",
+    "AsyncLock",
+    "HeldLock",
+    "AsyncHeldLock",
+    "Objects",
+    "Function",
+    "AsyncFunction",
+    "JoinedPeople",
+    "MatchLevel",
+    "Saga",
+    "AsyncSaga",
+    "StepContext",
+    "Scheduled",
+    "AsyncScheduled",
+    "Visit",
+    "SignatureData",
+)
+"""Classes whose objects applications receive from Onceward. The reference does not show how to create them."""
+
 
 def members_of(cls: type) -> list[str]:
     """Return the members that the reference shows for this class.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import json
 from importlib import import_module
 from types import ModuleType
 
 from tests.public_api import MODULES, names_of
-from tests.public_members import PORTS, implements, members_of
+from tests.public_members import NOT_CREATED_BY_USERS, PORTS, implements, members_of
 
 
 def pages() -> dict[str, str]:
@@ -15,7 +16,7 @@ def pages() -> dict[str, str]:
 
 
 def page(module: ModuleType) -> str:
-    lines = [f"# {module.__name__}", "", inspect.cleandoc(module.__doc__ or "").strip(), ""]
+    lines = [f"# {module.__name__}", "", introduction(module), ""]
     others = []
     for name in names_of(module):
         place = place_of(module, name)
@@ -26,6 +27,12 @@ def page(module: ModuleType) -> str:
     if others:
         lines += ["## Other names", "", ", ".join(f"`{name}`" for name in others), ""]
     return "\n".join(lines)
+
+
+def introduction(module: ModuleType) -> str:
+    """Return the docstring of the module, without the paragraphs that say which file to read first."""
+    paragraphs = inspect.cleandoc(module.__doc__ or "").split("\n\n")
+    return "\n\n".join(one for one in paragraphs if not one.startswith(("Read `", "First read `")))
 
 
 def place_of(module: ModuleType, name: str) -> str | None:
@@ -40,7 +47,9 @@ def options(value: object) -> list[str]:
     """Return which members to show, and which protocol describes the others."""
     if not inspect.isclass(value):
         return []
-    shown = ["    options:", f"      members: [{', '.join(members_of(value))}]"]
+    shown = ["    options:", f"      members: {json.dumps(members_of(value))}"]
+    if value.__name__ in NOT_CREATED_BY_USERS:
+        shown.append("      merge_init_into_class: false")
     ports = [port for port in PORTS if implements(value, port)]
     links = [f"[`{port.__name__}`][{port.__module__}.{port.__qualname__}]" for port in ports]
     return [*shown, "", f"It implements {' and '.join(links)}, which describes its methods."] if links else shown

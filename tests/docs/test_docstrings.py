@@ -7,14 +7,16 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterator
+from enum import Enum
 from importlib import import_module
-from typing import Any
+from typing import Any, is_typeddict
 
 import pytest
+from msgspec import Struct
 
 from onceward import AsyncOnce, Once
 from tests.public_api import MODULES, names_of
-from tests.public_members import members_of
+from tests.public_members import NOT_CREATED_BY_USERS, members_of
 
 SECTION = re.compile(r"^ *(Args|Returns|Raises|Yields):$", re.MULTILINE)
 ENTRY = re.compile(r"^    (\w+): (.+)$", re.MULTILINE)
@@ -105,10 +107,37 @@ def test_every_public_method_says_what_it_takes_returns_and_raises() -> None:
     assert not gaps, "\n".join(f"{name} does not say: {', '.join(missing)}" for name, missing in gaps.items())
 
 
+@pytest.mark.finding("N59")
+def test_every_constructor_says_what_its_parameters_mean() -> None:
+    gaps = {name: missing for name, cls in created_by_users().items() if (missing := unexplained_parameters(cls))}
+    assert not gaps, "\n".join(f"{name} does not explain: {', '.join(missing)}" for name, missing in gaps.items())
+
+
+def created_by_users() -> dict[str, type]:
+    """Return the public classes whose objects applications create; not plain data, errors and protocols."""
+    classes = (value for _, value in public_names() if inspect.isclass(value) and is_ours(value))
+    return {
+        f"{cls.__module__}.{cls.__name__}": cls
+        for cls in classes
+        if not issubclass(cls, (BaseException, Enum, Struct))
+        and not getattr(cls, "_is_protocol", False)
+        and not is_typeddict(cls)
+        and cls.__name__ not in NOT_CREATED_BY_USERS
+    }
+
+
+def unexplained_parameters(cls: type) -> list[str]:
+    """Return the parameters of the constructor that neither it, nor the class, nor a base class explains."""
+    ours = [base for base in cls.__mro__ if base.__module__.startswith("onceward")]
+    texts = [inspect.getdoc(base) or "" for base in ours] + [inspect.getdoc(cls.__init__) or ""]
+    return [name for name in inspect.signature(cls).parameters if not explains("\n".join(texts), name)]
+
+
 def test_most_public_names_are_checked() -> None:
     names = documented()
     assert "onceward.client.sync.Once.run" in names
     assert "onceward.protocol.ports.Store.claim" in names
+    assert "onceward.client.sync.Once" in created_by_users()
     assert len(names) > MOST
 
 

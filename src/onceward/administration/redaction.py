@@ -13,7 +13,10 @@ DEFAULT_FIELDS: Final = (
 
 
 class Redaction:
-    """The rule that hides values: a field is hidden if its name contains one of these words, in any case."""
+    """The rule that hides values. A field is hidden if its name contains one of the words `fields`, in any case.
+
+    Without words, common names of secrets and payment data are hidden.
+    """
 
     def __init__(self, *fields: str) -> None:
         words = fields or DEFAULT_FIELDS

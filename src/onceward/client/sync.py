@@ -35,18 +35,27 @@ if TYPE_CHECKING:
 class Once(Administration, Features, OperationDecorator[Decorator, SkippingDecorator]):
     """The sync client: does work once per key.
 
-    `store` is a URL or a store object (default: $ONCEWARD_STORE_URL, else sqlite:///onceward.db). `app` and `tenant`
-    are part of every key. `cache` is how many completed results this process caches. `counters` counts outcomes by
-    scope and hour in the store. With `fingerprint_key`, at least 16 secret bytes, fingerprints are HMACs, so that a
-    reader of the store cannot test guesses about payloads. `mode` is "enforce" (default), "observe" or "off";
-    $ONCEWARD_MODE overrides it. The other arguments are default policy settings.
-
     In every method, `key` is any value that identifies the work (`name` is the operation that it belongs to), `fn` is
     the work with its `args` and `kwargs`, and `settings` and `choices` override the client's defaults.
 
     Every call may raise `StoreUnavailable` or another `StoreError`; then nothing was run. Calls that run work raise a
     subclass of `NotAcquired` if they may not run it, `OutcomeUnknown` if the store did not confirm the result, and
     otherwise what the work itself raises. Settings that cannot work raise `ConfigurationError`.
+
+    Args:
+        store: A URL or a store object. The default is $ONCEWARD_STORE_URL, else `sqlite:///onceward.db`.
+        app: The application. It is part of every key, so that applications can share a store.
+        tenant: The customer, for clients that serve one customer only. It is part of every key.
+        cipher: Encrypts stored results and inputs, such as `AesGcm(key)`.
+        accept_plain: Whether to replay results that were stored before there was a cipher.
+        fingerprint_key: At least 16 secret bytes. With it, fingerprints are HMACs, so that a reader of the store cannot
+            test guesses about payloads.
+        cache: How many completed results this process caches. 0 caches none.
+        counters: Whether to count outcomes by scope and hour in the store, for `stats` and `check`.
+        operations: Declared operations for `@once.operation(name)`: a file such as `"onceward.toml"`, a mapping, or an
+            `Operations` object.
+        mode: `"enforce"` (default), `"observe"` or `"off"`. $ONCEWARD_MODE overrides it.
+        defaults: Policy settings for all work of this client, such as `window` and `lease`.
     """
 
     def _runtime(self) -> ThreadRuntime:

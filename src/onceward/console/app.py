@@ -43,6 +43,7 @@ log = logging.getLogger("onceward.console")
 class Console:
     """Show and change records in a browser. An ASGI application: run it, or mount it in another one.
 
+    - `once`: the client whose store is shown.
     - `authorize(request)` returns what the sender may do: "none", "read", "act", "admin", or an `Access` that also
       limits scopes and tenants. Without it, only requests from this machine are answered.
     - `write`: whether the console may change anything. Without it, everybody has at most the level "read".

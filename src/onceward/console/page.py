@@ -37,6 +37,7 @@ class Page:
     - `group`: the heading in the menu under which it is listed. Empty: not listed.
     - `order`: its place in the group.
     - `needs_all`: hidden from visitors who see only some scopes or tenants, because its data have neither.
+    - `actions`: filled by `get` and `post`.
     """
 
     name: str

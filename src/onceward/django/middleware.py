@@ -47,7 +47,10 @@ REFUSALS = (NotAcquired, ClaimError, ResultError, StoreError)
 
 
 class IdempotencyMiddleware:
-    """Runs each request with an `Idempotency-Key` once, and sends the stored response to its duplicates."""
+    """Runs each request with an `Idempotency-Key` once, and sends the stored response to its duplicates.
+
+    Name it in `MIDDLEWARE`. Django passes `get_response`, the next middleware or the view.
+    """
 
     sync_capable: ClassVar = True
     async_capable: ClassVar = True

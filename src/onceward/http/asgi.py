@@ -51,7 +51,17 @@ class Authenticated(NamedTuple):
 
 
 class IdempotencyMiddleware:
-    """`principal(scope)` returns the authenticated owner of the key as a str, or None. It may be async."""
+    """Runs each request with an `Idempotency-Key` once, and sends the stored response to its duplicates.
+
+    Args:
+        app: The ASGI application to protect.
+        once: The client that stores responses. For a `Once`, its async twin `once.aio` is used.
+        principal: `principal(scope)` returns the authenticated owner of the key as a str, or None. It may be async.
+        choices: Which routes use keys (`required`, `optional`, `methods`), and how. The HTTP guide lists the settings.
+
+    Raises:
+        ConfigurationError: No route is chosen, or a setting cannot work.
+    """
 
     def __init__(
         self,

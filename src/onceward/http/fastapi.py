@@ -59,7 +59,14 @@ _DESCRIPTIONS: Final = {
 
 
 class Idempotency:
-    """The settings of one API. `required` and `optional` are route dependencies; `protect` adds the middleware."""
+    """The settings of one API. `required` and `optional` are route dependencies; `protect` adds the middleware.
+
+    Args:
+        once: The client that stores responses.
+        principal: Returns the authenticated owner of the key as a str, or None: a function of the ASGI scope, or a
+            dependency of FastAPI, `Depends(current_user_id)`.
+        choices: Settings of all routes, such as `window` and `max_body`. The HTTP guide lists them.
+    """
 
     responses: Final[dict[int | str, dict[str, Any]]] = {
         status: {"description": description, "content": {PROBLEM_CONTENT_TYPE.decode(): {"schema": _PROBLEM_SCHEMA}}}

@@ -28,10 +28,14 @@ if TYPE_CHECKING:
 
 
 class Idempotency:
-    """The settings of one application. `principal()` runs in the request's context: it can use `request` and `session`.
+    """The settings of one application.
 
-    It may call `abort(401)`: the response is that of the application's error handlers. It cannot read the body.
-    The other settings are those of `onceward.http.wsgi.IdempotencyMiddleware`.
+    Args:
+        once: The client that stores responses.
+        principal: `principal()` returns the authenticated owner of the key as a str, or None. It runs in the request's
+            context: it can use `request` and `session`, but cannot read the body. It may call `abort(401)`: the
+            response is that of the application's error handlers.
+        choices: Which routes use keys, and how, as for `onceward.http.wsgi.IdempotencyMiddleware`.
     """
 
     def __init__(

@@ -32,7 +32,13 @@ if TYPE_CHECKING:
 
 
 class Idempotency:
-    """The settings of one API, as for `IdempotencyMiddleware`. Litestar runs `middleware` in the order of its list."""
+    """The settings of one API. Litestar runs `middleware` in the order of its list.
+
+    Args:
+        once: The client that stores responses.
+        principal: `principal(scope)` returns the authenticated owner of the key as a str, or None. It may be async.
+        choices: Which routes use keys, and how, as for `onceward.http.asgi.IdempotencyMiddleware`.
+    """
 
     def __init__(
         self, once: AsyncOnce | Once, *, principal: Callable[[Scope], Any], **choices: Unpack[IdempotencyOptions]

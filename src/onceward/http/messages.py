@@ -21,7 +21,12 @@ PROBLEM_HEADER = ("content-type", semantics.PROBLEM_CONTENT_TYPE.decode())
 
 
 class InboundRequest:
-    """A received request. `headers` is a mapping or pairs; their names are case-insensitive."""
+    """A received request.
+
+    - `method`, `path`, `query`: as in the request line; the query without `?`.
+    - `headers`: a mapping or pairs; their names are case-insensitive.
+    - `body`: the bytes as they were received. Signatures cover exactly these.
+    """
 
     __slots__ = ("_headers", "body", "method", "path", "query")
 
@@ -80,7 +85,10 @@ def _is_header(*pair: object) -> bool:
 
 
 class Response(msgspec.Struct, frozen=True):
-    """A response. If a handler returns one, it is stored, and duplicates get the same response."""
+    """A response: `status`, `body` and pairs of `headers`.
+
+    If a handler returns one, it is stored, and duplicates get the same response.
+    """
 
     status: int = 200
     body: bytes = b""

@@ -100,9 +100,16 @@ class BasePush(BaseEndpoint):
         max_buffered: int | None = None,
         **choices: Unpack[Defaults],
     ) -> None:
-        """`name` is the operation, one for each topic. `check` authenticates the sender; None accepts every sender.
+        """Create the endpoint.
 
-        `check` runs before the body is read, so it receives a request without a body.
+        Args:
+            once: The client that claims messages.
+            name: The operation, one for each topic.
+            check: Authenticates the sender, such as `google_oidc(…)`; None accepts every sender. It runs before the
+                body is read, so it receives a request without a body.
+            limit: The maximum size of a body in bytes. Larger ones get 413.
+            max_buffered: The maximum size of all bodies that are read at the same time. Beyond it, requests get 503.
+            choices: Policy settings of all handlers.
         """
         super().__init__(limit, max_buffered)
         check_client(once, wanted_async=self.wanted_async, what=type(self).__name__.removeprefix("Async"))

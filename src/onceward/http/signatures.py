@@ -33,7 +33,7 @@ _seconds = re.compile(r"[0-9]{1,12}").fullmatch
 
 
 class SignatureData(NamedTuple):
-    """The signatures in a request. Each is a MAC over `before` and the body."""
+    """The `signatures` in a request. Each is a MAC over `before` and the body; `timestamp` is part of `before`."""
 
     signatures: list[str]
     before: bytes = b""

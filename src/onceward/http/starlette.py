@@ -33,7 +33,13 @@ __all__ = ["Idempotency", "Transaction"]
 
 
 class Idempotency:
-    """The settings of one API, as for `IdempotencyMiddleware`. `protect` adds the middleware."""
+    """The settings of one API. `protect` adds the middleware.
+
+    Args:
+        once: The client that stores responses.
+        principal: `principal(scope)` returns the authenticated owner of the key as a str, or None. It may be async.
+        choices: Which routes use keys, and how, as for `onceward.http.asgi.IdempotencyMiddleware`.
+    """
 
     def __init__(
         self, once: AsyncOnce | Once, *, principal: Callable[[Scope], Any], **choices: Unpack[IdempotencyOptions]

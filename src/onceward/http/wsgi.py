@@ -36,7 +36,17 @@ __all__ = ["IdempotencyMiddleware"]
 
 
 class IdempotencyMiddleware:
-    """`principal(environ)` returns the authenticated owner of the key as a str, or None."""
+    """Runs each request with an `Idempotency-Key` once, and sends the stored response to its duplicates.
+
+    Args:
+        app: The WSGI application to protect.
+        once: The client that stores responses: a `Once`.
+        principal: `principal(environ)` returns the authenticated owner of the key as a str, or None.
+        choices: Which routes use keys (`required`, `optional`, `methods`), and how. The HTTP guide lists the settings.
+
+    Raises:
+        ConfigurationError: `once` is async, no route is chosen, or a setting cannot work.
+    """
 
     def __init__(
         self,

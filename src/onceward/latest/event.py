@@ -60,7 +60,7 @@ class Known(Struct, frozen=True):
 
 
 class Current(Struct, Generic[T], frozen=True):
-    """The state of an entity: its latest value, the ordering of that event, and when it was applied.
+    """The state of an `entity`: its latest value, the `ordering` of that event, and when it was applied (`updated_at`).
 
     If the latest event deleted the entity, `deleted` is true and `value` is None.
     """

@@ -84,7 +84,11 @@ class Declaration(Struct, frozen=True):
 
 
 class Operations:
-    """Declared operations by name, created from keywords, a mapping or a file."""
+    """Declared operations by name, created from keywords, a mapping or a file.
+
+    `table` maps names to settings, such as `{"email": {"window": "24h"}}`; `declared` are more of them, as keywords.
+    `file` is the name of their source, for messages. A setting that does not exist raises `ConfigurationError`.
+    """
 
     def __init__(
         self,

@@ -15,8 +15,8 @@ from .source import Decision, SourceRecord
 class AsyncPeople:
     """`People` with awaitable methods. Batches run one after the other, so add many records per call.
 
-    `settings` are those of `People`. `who` is the operator, for the audit trail; by default the user of the process.
-    Methods raise what those of `People` raise.
+    `url` and `settings` are those of `People`. `who` is the operator, for the audit trail; by default the user of the
+    process. Methods raise what those of `People` raise.
     """
 
     def __init__(self, url: str | None = None, **settings: Any) -> None:

@@ -67,14 +67,14 @@ class _TrialRollback(Exception):
 
 
 class People:
-    """Stores the records of sources and decides which person each belongs to.
+    """Stores the records of sources and decides which person each belongs to. Safe for threads and processes.
 
-    Safe for concurrent threads and processes. `policies` choose between the values of several records, by field;
+    `url` is a SQLite or PostgreSQL database. `policies` choose between the values of several records, by field;
     `default_policy` is for fields without one. A record joins the person that is similar enough (`accept`, a confidence
-    from 0 to 1). Between `ask` and `accept`, it becomes a new person and a question for `onceward review`. `rules` are
-    your own: fields that identify a person together. `trust` limits what a source may do, by its name. In methods,
-    `who` is the operator (default: the user of the process). Fields and keys that do not exist raise
-    `ConfigurationError`.
+    from 0 to 1). Between `ask` and `accept`, it becomes a new person and a question for `onceward review`.
+    `similarity=False` compares strong keys only. `rules` are your own: fields that identify a person together. `trust`
+    limits what a source may do, by its name. `clock` is for tests. In methods, `who` is the operator (default: the user
+    of the process). Fields and keys that do not exist raise `ConfigurationError`.
     """
 
     def __init__(

@@ -95,7 +95,10 @@ class Replayed(Common[T], frozen=True, kw_only=True):
 
 
 class Running(Common[T], frozen=True, kw_only=True):
-    """Another worker is already processing this key. Its lease ends in `retry_after` seconds; None: it has no lease."""
+    """Another worker is already processing this key. Its lease ends in `retry_after` seconds; None: it has no lease.
+
+    `owner` is the host and process of that worker. `waited`: it was still running after the wait.
+    """
 
     kind: ClassVar[str] = "running"
     reason: str = "running"
@@ -124,7 +127,7 @@ class Running(Common[T], frozen=True, kw_only=True):
 
 
 class Mismatch(Common[T], frozen=True, kw_only=True):
-    """The key was used before with another payload. Nothing was run."""
+    """The key was used before with another payload. Nothing was run. `arguments` are the names of those that differ."""
 
     kind: ClassVar[str] = "mismatch"
     reason: str = "mismatch"
@@ -142,7 +145,11 @@ class Mismatch(Common[T], frozen=True, kw_only=True):
 
 
 class Failed(Common[T], frozen=True, kw_only=True):
-    """The work failed: now (`exception` is what it raised) or before (only the type and message are known)."""
+    """The work failed: now (`exception` is what it raised) or before (only the type and message are known).
+
+    `error_type` and `error` are the type and message of the exception. `final`: it will not be tried again. Otherwise
+    another attempt is possible in `retry_after` seconds; None: with the next call.
+    """
 
     kind: ClassVar[str] = "failed"
     reason: str = "failed"

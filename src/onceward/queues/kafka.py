@@ -46,7 +46,7 @@ class PartitionOffset(Struct, frozen=True, eq=False):
 
 
 class KafkaQueue:
-    """A topic, read as a member of a consumer group. `settings` are librdkafka's, except those for commits.
+    """A `topic`, read as a member of a consumer group. `settings` are librdkafka's, except those for commits.
 
     `dead_letter` is the topic of dead letters. By default a new group starts with the oldest message
     (`auto.offset.reset`), not with the next one. `max_uncommitted` limits how far a partition is read beyond a message

@@ -29,8 +29,9 @@ class _Entry(Struct, eq=False):
 class MemoryQueue:
     """An in-process queue. `put` may be called from any thread.
 
-    With `dead_letters=True`, messages that cannot be processed are moved to `dead`, with their reasons. `monotonic` is
-    the clock; pass the one of a fake clock in tests.
+    `name` identifies it in output. A message that is not settled within `ack_deadline` seconds is delivered again. With
+    `dead_letters=True`, messages that cannot be processed are moved to `dead`, with their reasons. `monotonic` is the
+    clock; pass the one of a fake clock in tests.
     """
 
     def __init__(

@@ -74,7 +74,10 @@ def belongs_to(app: str, record: Record) -> bool:
 
 
 class Recovered(Struct, frozen=True):
-    """The result of one record that a recovery worker handled. `error` is why it could not be tried."""
+    """The result of one record that a recovery worker handled, by its `key` and `scope`.
+
+    `outcome` is that of the call. `error` is why it could not be tried.
+    """
 
     key: str
     scope: str

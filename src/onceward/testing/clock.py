@@ -11,7 +11,10 @@ NEW_YEAR_2026 = 1_767_225_600_000_000
 
 
 class FakeClock:
-    """The `clock` of a store under test: call `advance("10m")` instead of waiting for ten minutes."""
+    """The `clock` of a store under test: call `advance("10m")` instead of waiting for ten minutes.
+
+    `start` is its first time, in µs since 1970.
+    """
 
     def __init__(self, start: int = NEW_YEAR_2026) -> None:
         self._now = start

@@ -26,8 +26,9 @@ OnFailure = Literal["raise", "continue"]
 class Lookup(Generic[K, V]):
     """A cache in front of `find`, which looks up many keys at once. Keys that are not found are not cached.
 
-    At most `size` values are cached; the least recently used is evicted first, and none is older than `max_age`. With
-    `on_failure="continue"`, a failed lookup is logged and returns nothing: use it for optional data.
+    At most `size` values are cached; the least recently used is evicted first, and none is older than `max_age`,
+    measured by `clock` (seconds). With `on_failure="continue"`, a failed lookup is logged and returns nothing: use it
+    for optional data.
     """
 
     def __init__(

@@ -13,7 +13,11 @@ Fingerprinting = Literal["rows", "none"]
 
 
 class Loaded(Struct, frozen=True):
-    """The result of a load. `replayed`: the result of the first load with this id; this call changed nothing."""
+    """The result of a load. `replayed`: the result of the first load with this id; this call changed nothing.
+
+    Of the `rows` of the load, `duplicates` had the key of an earlier row in it. The others were `inserted`, `updated`
+    or `unchanged`.
+    """
 
     load_id: str
     rows: int

@@ -115,7 +115,7 @@ class _StoredLine(Struct):
 
 
 class FileLog:
-    """The history of one process, in its own file."""
+    """The history of one process, in its own file at `path`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
