@@ -11,7 +11,10 @@ UNKNOWN: Final = "-:--"
 
 
 class Progress(Struct, frozen=True):
-    """The progress after a batch. `seconds` and `fresh` (rows) count only this run, so that the rate is right."""
+    """The progress of the import `name` after a batch. `seconds` and `fresh` (rows) count only this run.
+
+    `rows` is how many rows have been read, and `position` how many bytes of the file's `size`.
+    """
 
     name: str
     rows: int

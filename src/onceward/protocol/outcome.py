@@ -61,7 +61,8 @@ class Executed(Common[T], frozen=True, kw_only=True):
 class Replayed(Common[T], frozen=True, kw_only=True):
     """The effect happened before; this is its stored result. `stored` False: it was not stored, `unstored` says why.
 
-    For an event: its message or the event itself is known, and the state did not change.
+    `declared`: the function is declared with `store_result=False`, so that no result is expected. For an event: its
+    message or the event itself is known, and the state did not change. `conflict`: it tied with another event.
     """
 
     kind: ClassVar[str] = "replayed"
@@ -180,7 +181,10 @@ class Failed(Common[T], frozen=True, kw_only=True):
 
 
 class Parked(Common[T], frozen=True, kw_only=True):
-    """It is unknown whether the effect happened. `exception`: what the work raised, if it was parked in this call."""
+    """It is unknown whether the effect happened. `exception`: what the work raised, if it was parked in this call.
+
+    `error_type` and `error` are the type and message of the failure. An operator resolves it with `once.resolve`.
+    """
 
     kind: ClassVar[str] = "parked"
     reason: str = "parked"
@@ -215,7 +219,10 @@ class Stale(Common[T], frozen=True, kw_only=True):
 
 
 class Unknown(Common[T], frozen=True, kw_only=True):
-    """The handler ran and returned `value`, but the store never confirmed the record."""
+    """The handler ran and returned `value`, but the store never confirmed the record.
+
+    `lost`: another worker had taken over the key, so the result was rejected.
+    """
 
     kind: ClassVar[str] = "unknown"
     reason: str = "unknown"

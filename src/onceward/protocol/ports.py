@@ -38,7 +38,10 @@ class Clock(Protocol):
 
 
 class Filter(Struct, frozen=True):
-    """Which records a scan returns. Empty means all."""
+    """Which records a scan returns. Empty means all.
+
+    `states` and `scope` are exact, `key` is the whole readable key. `updated_before` is in µs since 1970.
+    """
 
     states: tuple[RecordState, ...] = ()
     scope: str | None = None
