@@ -8,7 +8,7 @@ from importlib import import_module
 from types import ModuleType
 
 from tests.public_api import MODULES, names_of
-from tests.public_members import NOT_CREATED_BY_USERS, PORTS, implements, members_of
+from tests.public_members import NOT_CREATED_BY_USERS, PORTS, implements, members_of, public_classes
 
 
 def pages() -> dict[str, str]:
@@ -51,5 +51,10 @@ def options(value: object) -> list[str]:
     if value.__name__ in NOT_CREATED_BY_USERS:
         shown.append("      merge_init_into_class: false")
     ports = [port for port in PORTS if implements(value, port)]
-    links = [f"[`{port.__name__}`][{port.__module__}.{port.__qualname__}]" for port in ports]
+    links = [link_to(port) for port in ports]
     return [*shown, "", f"It implements {' and '.join(links)}, which describes its methods."] if links else shown
+
+
+def link_to(port: type) -> str:
+    name = f"`{port.__name__}`"
+    return f"[{name}][{port.__module__}.{port.__qualname__}]" if port in public_classes() else name
