@@ -55,6 +55,8 @@ def options(value: object) -> list[str]:
     if not inspect.isclass(value):
         return []
     shown = ["    options:", f"      members: {json.dumps(members_of(value) + fields_of(value))}"]
+    if not public_classes().intersection(value.__bases__):
+        shown.append("      show_bases: false")
     if value.__name__ in NOT_CREATED_BY_USERS:
         shown.append("      merge_init_into_class: false")
     ports = [port for port in PORTS if implements(value, port)]

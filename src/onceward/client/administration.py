@@ -92,7 +92,7 @@ class Administration(BaseClient):
             why: The reason. With it, the change is written to the audit trail.
 
         Raises:
-            NotAcquired: There is no parked record under this key, or it has changed in the meantime.
+            NotAcquired: The record under this key is missing or not PARKED, or it has changed in the meantime.
             ConfigurationError: The value cannot be stored. If the key belongs to a function of this client, the value
                 must have its return type.
         """

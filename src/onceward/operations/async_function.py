@@ -76,7 +76,7 @@ class AsyncFunction(BaseFunction[P, T]):
             kwargs: Keyword arguments of the function.
 
         Raises:
-            NotAcquired: There is no parked record for these arguments.
+            NotAcquired: The record for these arguments is missing or not PARKED.
             ConfigurationError: The value does not have the return type of the function.
         """
         operation = self.operation
