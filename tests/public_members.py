@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, Protocol
 
 from onceward.protocol.capabilities import JoinedStore
 from onceward.protocol.ports import Store
@@ -126,12 +126,12 @@ def _own_members(cls: type) -> Iterator[str]:
 
 def implements(cls: type, port: type) -> bool:
     """Return whether the class has all methods of the port. A protocol does not implement another one."""
-    return not getattr(cls, "_is_protocol", False) and all(hasattr(cls, name) for name in port_members(port))
+    return Protocol not in cls.__bases__ and all(hasattr(cls, name) for name in port_members(port))
 
 
 @cache
 def port_members(port: type) -> tuple[str, ...]:
-    names = (name for base in port.__mro__ if getattr(base, "_is_protocol", False) for name in vars(base))
+    names = (name for base in port.__mro__ if Protocol in base.__bases__ for name in vars(base))
     return tuple(
         name
         for name in names

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from enum import Enum
 from importlib import import_module
-from typing import Any, is_typeddict
+from typing import Any, Protocol, is_typeddict
 
 import pytest
 from msgspec import Struct
@@ -120,7 +120,7 @@ def created_by_users() -> dict[str, type]:
         f"{cls.__module__}.{cls.__name__}": cls
         for cls in classes
         if not issubclass(cls, (BaseException, Enum, Struct))
-        and not getattr(cls, "_is_protocol", False)
+        and Protocol not in cls.__bases__
         and not is_typeddict(cls)
         and cls.__name__ not in NOT_CREATED_BY_USERS
     }
@@ -129,7 +129,8 @@ def created_by_users() -> dict[str, type]:
 def unexplained_parameters(cls: type) -> list[str]:
     """Return the parameters of the constructor that neither it, nor the class, nor a base class explains."""
     ours = [base for base in cls.__mro__ if base.__module__.startswith("onceward")]
-    texts = [inspect.getdoc(base) or "" for base in ours] + [inspect.getdoc(cls.__init__) or ""]
+    described = [*ours, inspect.getattr_static(cls, "__init__")]
+    texts = [inspect.getdoc(one) or "" for one in described]
     return [name for name in inspect.signature(cls).parameters if not explains("\n".join(texts), name)]
 
 
