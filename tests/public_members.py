@@ -30,6 +30,7 @@ INTERNAL: dict[str, tuple[str, ...]] = {
         "settings_for",
         "state_scope",
     ),
+    "ClientControls": ("engine",),
     "BaseClaim": ("attempt",),
     "OncewardError": ("with_key",),
     "Outcome": ("with_reason",),

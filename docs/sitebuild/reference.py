@@ -8,7 +8,7 @@ from importlib import import_module
 from types import ModuleType
 
 from tests.public_api import MODULES, names_of
-from tests.public_members import NOT_CREATED_BY_USERS, PORTS, implements, members_of, public_classes
+from tests.public_members import INTERNAL, NOT_CREATED_BY_USERS, PORTS, implements, members_of, public_classes
 
 FIRST = ("Once", "AsyncOnce", "Claim", "AsyncClaim", "Outcome")
 
@@ -69,6 +69,7 @@ def fields_of(cls: type) -> list[str]:
     owners = [cls, *(base for base in cls.__mro__[1:] if base not in public_classes())]
     ours = [base for base in owners if base.__module__.startswith("onceward")]
     names = {name for base in ours for name in (*vars(base), *vars(base).get("__annotations__", ()))}
+    names -= {name for base in ours for name in INTERNAL.get(base.__name__, ())}
     return sorted(name for name in names if name[0] != "_" and is_data(inspect.getattr_static(cls, name, None)))
 
 
