@@ -263,7 +263,13 @@ def stats(since: str | None) -> None:
 @SCOPE
 @common_options
 def config() -> None:
-    """Show the effective settings and their sources. Passwords are masked."""
+    """Show the effective settings and their sources. Passwords are masked.
+
+    \b
+    Examples:
+      onceward config
+      onceward config --store redis://cache:6379/0 -o json
+    """
     settings = {
         name: (url_without_secrets(setting.value), setting.source) for name, setting in current_settings().items()
     }
