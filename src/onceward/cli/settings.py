@@ -28,6 +28,20 @@ DEFAULTS: dict[str, str] = {
     "settle_timeout": "10m",
     "after_crash": "rerun",
 }
+PURPOSES: dict[str, str] = {
+    "store": "where the records are",
+    "app": "the first part of the scope",
+    "tenant": "only this tenant",
+    "scope": "only this scope",
+    "output": "how results are printed",
+    "window": "run: how long the output is replayed",
+    "lease": "run: how long a crash blocks the key",
+    "wait": "run: how long to wait for another owner",
+    "settle_timeout": "run: how long to retry storing the result",
+    "after_crash": "run: what the next delivery does",
+}
+"""What each setting is for. Those of `run` do not apply to your Python code."""
+
 VARIABLES = {name: ENVIRONMENT if name == "store" else f"ONCEWARD_{name.upper()}" for name in DEFAULTS}
 RETRY_SPANS = "retry_spans"
 """A table, only in files: for each scope or operation, how long its sender redelivers."""
