@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -37,8 +38,11 @@ class QuietHandler(SimpleHTTPRequestHandler):
 def built_site() -> Path:
     """Return the folder of the site. Build it if there is none, or if a page is newer."""
     index = SITE / "index.html"
-    if not index.exists() or index.stat().st_mtime < max(path.stat().st_mtime for path in sources()):
-        subprocess.run([sys.executable, "-m", "docs.sitebuild"], cwd=ROOT, check=True, capture_output=True)
+    (ROOT / "build").mkdir(exist_ok=True)
+    with (ROOT / "build" / "site.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in several processes: one of them builds
+        if not index.exists() or index.stat().st_mtime < max(path.stat().st_mtime for path in sources()):
+            subprocess.run([sys.executable, "-m", "docs.sitebuild"], cwd=ROOT, check=True, capture_output=True)
     return SITE
 
 

@@ -48,6 +48,7 @@ def test_pages_fit_on_a_screen_and_are_accessible() -> None:
 
 
 @pytest.mark.finding("N59")
+@pytest.mark.timeout(900)  # it may have to build the site first
 def test_the_search_finds_a_page_and_the_tabs_switch() -> None:
     with serving(built_site()) as address, opened() as page:
         page.set_default_timeout(PATIENCE)

@@ -30,17 +30,17 @@ DEFAULTS: dict[str, str] = {
 }
 PURPOSES: dict[str, str] = {
     "store": "where the records are",
-    "app": "the first part of the scope",
+    "app": "first part of the scope",
     "tenant": "only this tenant",
     "scope": "only this scope",
-    "output": "how results are printed",
-    "window": "run: how long the output is replayed",
-    "lease": "run: how long a crash blocks the key",
-    "wait": "run: how long to wait for another owner",
-    "settle_timeout": "run: how long to retry storing the result",
-    "after_crash": "run: what the next delivery does",
+    "output": "format of the output",
+    "window": "run: how long to replay",
+    "lease": "run: block after a crash",
+    "wait": "run: wait for another owner",
+    "settle_timeout": "run: retry storing the result",
+    "after_crash": "run: action after a crash",
 }
-"""What each setting is for. Those of `run` do not apply to your Python code."""
+"""What each setting is for, in 80 columns with the rest. Those of `run` do not apply to your Python code."""
 
 VARIABLES = {name: ENVIRONMENT if name == "store" else f"ONCEWARD_{name.upper()}" for name in DEFAULTS}
 RETRY_SPANS = "retry_spans"
