@@ -65,6 +65,7 @@ ON_FIRESTORE = ("-k", NEAR, "tests/integration", "tests/unit", "tests/endpoints"
 QUEUES = ("tests/queues/test_storm.py", "tests/queues/test_cloud.py")
 ENDPOINTS = ("tests/http/test_transactional_crashes.py",)
 """Every framework on PostgreSQL and SQLite, killed at every point; and PostgreSQL restarted under load."""
+SITE = ("tests/docs/test_site_in_browser.py",)
 COUNTERS = ("tests/chaos/test_counters.py",)
 DJANGO = ("tests/integration/test_django_killed.py",)
 PEOPLE = ("tests/integration/test_people_link.py", "tests/integration/test_people_order.py")
@@ -388,6 +389,7 @@ def parts(small: bool, minutes: float) -> dict[str, Callable[[], Section]]:
         "Django": partial(suite, "Django, killed at every stage", DJANGO, profile, ONCEWARD_DJANGO_KILLS="1"),
         "Queues": partial(queues, profile, *(("400", "2") if small else ("20000", "40"))),
         "The console": partial(console, profile, small=small),
+        "The site": partial(suite, "The site in a browser", SITE, profile, ONCEWARD_SITE_PAGES="" if small else "all"),
         "Every order of a race": partial(schedules, small=small),
         "Sagas": partial(sagas, small=small),
         "Schedules": partial(runners, small=small),

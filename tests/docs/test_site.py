@@ -57,6 +57,8 @@ def test_links_point_at_pages_of_the_site_and_links_to_code_become_text() -> Non
     assert rewrite_links(text, "README.md", where) == (
         "[a](howto/keys.md#x) b [c](https://example.org) [d](#e)\n```md\n[f](src/x.py)\n```\n"
     )
+    picture = {"README.md": "index.md", "docs/pictures/a.png": "pictures/a.png"}
+    assert rewrite_links("![a](docs/pictures/a.png)", "README.md", picture) == "![a](pictures/a.png)"
     assert rewrite_links("[a](../../CHANGELOG.md)", "docs/howto/keys.md", where) == "[a](../project/changelog.md)"
 
 

@@ -41,7 +41,7 @@ from .program import (
     wants_json,
 )
 from .retry_spans import unversioned
-from .settings import operations_from_file, retry_spans
+from .settings import PURPOSES, operations_from_file, retry_spans
 
 ORDERS = click.Choice([order.value for order in SortOrder])
 KEY = click.argument("key", metavar="KEY")
@@ -277,5 +277,6 @@ def config() -> None:
     if wants_json():
         display.print_json({name: {"value": value, "source": source} for name, (value, source) in settings.items()})
         return
-    rows = [[name, value, source] for name, (value, source) in settings.items()]
-    display.print_table(("SETTING", "VALUE", "FROM"), rows, elastic=(1,))
+    span = "time the sender redelivers"
+    rows = [[name, value, source, PURPOSES.get(name, span)] for name, (value, source) in settings.items()]
+    display.print_table(("SETTING", "VALUE", "FROM", "MEANING"), rows, elastic=(1, 3))
