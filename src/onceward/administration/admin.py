@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from onceward.people.review import Review
 
 PAGE: Final = 50
-ID_DIGITS: Final = 64
 EVERYTHING: Final = ListingFilter()
 TIMEOUT: Final = 10.0
 MAX_ENTRIES_READ: Final = 10_000
@@ -378,6 +377,6 @@ def _sync(people: People | AsyncPeople) -> People:
 
 def _checked(wanted: ListingFilter) -> ListingFilter:
     """Return the filter if it is valid; raise ConfigurationError if its id is not hexadecimal."""
-    if wanted.id and (len(wanted.id) > ID_DIGITS or set(wanted.id.lower()) - set("0123456789abcdef")):
+    if wanted.id and (len(wanted.id) > listing.ID_DIGITS or set(wanted.id.lower()) - set("0123456789abcdef")):
         raise ConfigurationError(f"{wanted.id[:80]!r} is not the start of an id", hint="up to 64 hexadecimal digits")
     return wanted
