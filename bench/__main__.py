@@ -17,6 +17,7 @@ from bench import (
     cases_postgres,
     cases_redis,
     cases_sqlite,
+    console,
     files,
     footprint,
     http,
@@ -53,6 +54,7 @@ SUBJECTS = (
 )
 
 STANDALONE = {
+    "console": console.main,
     "import": imports.main,
     "loop": loop.main,
     "people": people.main,
