@@ -31,8 +31,8 @@ RECORDS = int(os.environ.get("ONCEWARD_LISTED_RECORDS", "60000"))  # make soak: 
 MAX_QUERIES = 10
 FILTERS = (
     "scope=shop/charge", "scope=shop/rare", "scope=shop/charge%40acme", "tenant=acme", "prefix=order:59",
-    "prefix=none", f"id={id_of(7)}", "id=3031", "note=source=file+3", "error_type=KeyError", "since=2023-11-14", "since=2h",
-    "before=2h", "before=2023-11-14", "state=COMPLETED", "state=FAILED", "state=PARKED", "state=PENDING",
+    "prefix=none", f"id={id_of(7)}", "id=3031", "note=source=file+3", "error_type=KeyError", "since=2023-11-14",
+    "since=2h", "before=2h", "before=2023-11-14", "state=COMPLETED", "state=FAILED", "state=PARKED", "state=PENDING",
     "state=FAILED&error_type=KeyError&tenant=acme&prefix=order:59&since=2023-11-14", "state=FREE", "limit=500",
 )  # fmt: skip
 PATHS = [

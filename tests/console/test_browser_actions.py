@@ -1,4 +1,4 @@
-"""Every action by clicking, in a real browser, by operators with different access. One console serves all tests here."""
+"""Every action by clicking, in a real browser, by operators with different access. One console serves all tests."""
 
 from __future__ import annotations
 

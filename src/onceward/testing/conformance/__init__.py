@@ -29,6 +29,7 @@ from .histories import HistoryChecks
 from .latest import LatestChecks
 from .latest_histories import LatestHistoryChecks
 from .latest_listing import LatestListingChecks
+from .listing import ListingChecks
 from .lookup import LookupChecks
 from .processes import ProcessChecks
 from .purge import PurgeChecks
@@ -55,6 +56,7 @@ class StoreConformance(
     PurgeChecks,
     ReadingChecks,
     AuditChecks,
+    ListingChecks,
     LatestChecks,
     LatestHistoryChecks,
     LatestListingChecks,
