@@ -28,8 +28,8 @@ class SignInLimit:
 
     def seconds_to_wait(self, request: Request) -> int:
         """Return how long the sender has to wait before the next attempt; 0 if they may try now."""
-        failures = self._failures.get(address_of(request), ())
-        if len(failures) < MAX_FAILURES:
+        failures = self._failures.get(address_of(request))
+        if failures is None or len(failures) < MAX_FAILURES:
             return 0
         return max(0, math.ceil(failures[0] + SECONDS - self._clock()))
 
