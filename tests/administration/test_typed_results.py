@@ -43,7 +43,7 @@ def parking(once: Once, annotation: Any) -> Any:
         raise TimeoutError(f"no answer about {n}")
 
     pay.__annotations__["return"] = annotation
-    decorated = once(key="pay:{n}", name="pay", after_crash="park")(pay)
+    decorated: Any = once(key="pay:{n}", name="pay", after_crash="park")(pay)
     with pytest.raises(TimeoutError):
         decorated(7)
     return decorated

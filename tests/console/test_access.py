@@ -287,7 +287,7 @@ def test_a_misspelt_level_is_an_error_and_not_access(once: Once) -> None:
     with pytest.raises(ConfigurationError, match="admin"):
         visitor.get("/keys")
     with pytest.raises(ConfigurationError, match="list of texts"):
-        Access("read", tenants="acme")  # type: ignore[arg-type]
+        Access("read", tenants="acme")
     with pytest.raises(ConfigurationError, match="Once or AsyncOnce"):
         Console("sqlite:///shop.db")  # type: ignore[arg-type]
 
