@@ -87,7 +87,10 @@ def test_no_page_of_a_large_sqlite_file_scans_it(large_sqlite: SQLiteStore) -> N
         selects = [one for one in statements if one.startswith(("SELECT", "WITH"))]
         assert len(selects) <= MAX_QUERIES, (path, len(selects), selects)
         for statement in selects:
-            assert not is_full_scan(plan_of(statement)), (path, statement, plan_of(statement))
+            steps = plan_of(statement)
+            assert not is_full_scan(steps), (path, statement, steps)
+            if "FROM onceward_records" in statement:
+                assert "USE TEMP B-TREE FOR ORDER BY" not in steps, (path, statement, steps)
     assert is_full_scan(plan_of("SELECT count(error) FROM onceward_records")), "a full scan is recognised"
     assert is_full_scan(plan_of("SELECT * FROM onceward_audit ORDER BY why")), "a full scan is recognised"
 
