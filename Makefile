@@ -19,7 +19,7 @@ INSTALL := $(UV) pip install --quiet --python $(PY) --constraint constraints.txt
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types docs bench soak fuzz clean
+.PHONY: help demo test lint types docs pictures bench soak fuzz clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -43,6 +43,9 @@ types: $(DEV) ## mypy --strict and pyright
 
 docs: $(DEV) ## build the documentation into site/ (ARGS=serve: preview it, and rebuild what changes)
 	$(PY) -m docs.sitebuild $(ARGS)
+
+pictures: $(DEV) ## take the pictures of the console for the docs again (needs chromium)
+	$(PY) -m tests.console.pictures $(ARGS)
 
 bench: $(PEERS) ## measure, beside peers and bare storage (ARGS=--quick, "--only sqlite", "-o json")
 	$(PY) -m bench $(ARGS)

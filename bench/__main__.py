@@ -17,6 +17,7 @@ from bench import (
     cases_postgres,
     cases_redis,
     cases_sqlite,
+    console,
     files,
     footprint,
     http,
@@ -55,6 +56,7 @@ SUBJECTS = (
 )
 
 STANDALONE = {
+    "console": console.main,
     "import": imports.main,
     "loop": loop.main,
     "people": people.main,

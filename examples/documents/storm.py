@@ -180,7 +180,7 @@ def _is_file_name(name: str, id: str, date: str) -> bool:
 
 def guarded(setting: StormSetting) -> Callable[[Path], HandlerResult]:
     database = StormDatabase(setting)
-    once = Once(database.records, app=f"documents {setting.run}", lease=setting.lease)
+    once = Once(database.records, app=f"documents {setting.run}", lease=setting.lease, counters=True)
     objects = open_objects(Path(setting.folder, "bucket").as_uri())
     models = Models(setting.services["models"], pause=0.02)
     documents = Documents(once, objects, open_warehouse(database.warehouse), models)

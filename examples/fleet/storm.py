@@ -90,7 +90,7 @@ class FleetStorm:
         if not setting.guarded:
             return lambda event: _write_unguarded(database, event)
         runner = asyncio.Runner()
-        services, pipelines = (AsyncOnce(url, app=database.app) for url in store_urls(database.url))
+        services, pipelines = (AsyncOnce(url, app=database.app, counters=True) for url in store_urls(database.url))
         fleet = Fleet(services, of_pipelines=pipelines, per_region=True)
         copies: Counter[str] = Counter()
 

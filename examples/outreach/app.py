@@ -71,7 +71,9 @@ class Outreach:
         wait: str = "30s",
     ) -> None:
         self.clock = clock or WallClock()
-        self.once = once = Once(store or database, app="outreach", operations=load_operations(lease), wait=wait)
+        self.once = once = Once(
+            store or database, app="outreach", operations=load_operations(lease), wait=wait, counters=True
+        )
         self.people = People(database, clock=self.clock, rules=[SAME_PROSPECT])
         self._remotes = Remotes.at(api) if isinstance(api, str) else api
         self._http = httpx.Client(auth=IdempotencyKeys(), timeout=TIMEOUT)

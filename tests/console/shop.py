@@ -36,7 +36,7 @@ def filled_shop(url: str, *, hostile: bool = False) -> Once:
         own = once.using(tenant=tenant)
 
         @own(key="pay:{who}", name="pay", after_crash="park")
-        def pay(who: str) -> str:
+        def pay(who: str) -> Any:
             raise TimeoutError(f"the bank did not answer {who}")
 
         attempt(pay, "ann")

@@ -13,6 +13,7 @@ from onceward.console import Access, BasicAuth, Console, TokenAuth
 from onceward.console.access import Granted
 from onceward.console.page import built_in_pages
 from onceward.console.serve import authorize_from
+from onceward.console.sign_in_limit import MAX_FAILURES, SECONDS, SignInLimit
 from onceward.errors import ConfigurationError, LeaseLost
 from tests.console.shop import filled_shop
 from tests.console.visitor import Visitor, console_of
@@ -107,6 +108,40 @@ def test_a_token_signs_in_and_is_not_in_the_cookie(once: Once) -> None:
     assert visitor.get("/keys").status_code == 200
     assert visitor.post("/sign-out", {}).status_code == 303
     assert visitor.get("/keys").status_code == 401
+
+
+def test_an_address_with_many_wrong_tokens_has_to_wait(once: Once) -> None:
+    """It has to wait even with the right token. Others, and those who are signed in, are not affected."""
+    console = console_of(once, authorize=TokenAuth(TOKEN))
+    seconds = [0.0]
+    console.sign_in_limit = SignInLimit(lambda: seconds[0])
+    guessing, signed_in = Visitor(console, client=("10.0.0.7", 1)), Visitor(console, client=("10.0.0.7", 2))
+    program = Visitor(console, client=("10.0.0.7", 3), headers={"authorization": f"Bearer {TOKEN}"})
+    signed_in.get("/sign-in")
+    signed_in.post("/sign-in", {"token": TOKEN})
+    guessing.get("/sign-in")
+    for number in range(MAX_FAILURES):
+        assert guessing.post("/sign-in", {"token": f"guess {number}"}).status_code == 401
+        seconds[0] += 1
+    refused = guessing.post("/sign-in", {"token": TOKEN})
+    assert refused.status_code == 429
+    assert "Too many wrong attempts from your address. Wait 50 s" in refused.text
+    assert (program.get("/keys").status_code, program.get("/keys").headers["retry-after"]) == (429, "50")
+    assert signed_in.get("/keys").status_code == 200
+    other = Visitor(console, client=("10.0.0.8", 1))
+    other.get("/sign-in")
+    assert other.post("/sign-in", {"token": TOKEN}).status_code == 303
+    seconds[0] = SECONDS
+    assert guessing.post("/sign-in", {"token": TOKEN}).status_code == 303
+    assert program.get("/keys").status_code == 200
+
+
+def test_wrong_passwords_and_bearer_tokens_count_too(once: Once) -> None:
+    for authorize, scheme in ((BasicAuth({"ann": TOKEN}), "Basic"), (TokenAuth(TOKEN), "Bearer")):
+        console = console_of(once, authorize=authorize)
+        guessing = Visitor(console, headers={"authorization": f"{scheme} wrong"})
+        assert [guessing.get("/keys").status_code for _ in range(MAX_FAILURES + 1)] == [401] * MAX_FAILURES + [429]
+        assert Visitor(console).get("/keys").status_code == 401, "without a secret there is nothing to guess"
 
 
 @pytest.mark.parametrize(
@@ -252,7 +287,7 @@ def test_a_misspelt_level_is_an_error_and_not_access(once: Once) -> None:
     with pytest.raises(ConfigurationError, match="admin"):
         visitor.get("/keys")
     with pytest.raises(ConfigurationError, match="list of texts"):
-        Access("read", tenants="acme")  # type: ignore[arg-type]
+        Access("read", tenants="acme")
     with pytest.raises(ConfigurationError, match="Once or AsyncOnce"):
         Console("sqlite:///shop.db")  # type: ignore[arg-type]
 

@@ -159,7 +159,9 @@ def test_an_action_changes_the_record_and_returns_to_its_page(
         ({"action": "explode"}, "there is no such action"),
         ({"action": "retry"}, "there is nothing to retry"),
         ({"token": "1"}, "changed in the meantime"),
-        ({"token": "x"}, "changed in the meantime"),
+        ({"token": "x"}, "the form is not complete"),
+        ({"state": ""}, "the form is not complete"),
+        ({"state": "GONE"}, "the form is not complete"),
     ],
 )
 def test_an_action_that_is_not_possible_says_why(

@@ -22,7 +22,7 @@ from onceward.results.cipher import Cipher
 from onceward.results.untyped import fields_codec
 
 from . import bulk, dead_letters, details, failures, figures, listing, schedule_admin, states
-from .actions import Action
+from .actions import Action, Encode, encode_plain
 from .bulk import Applied, OnProgress, Preview
 from .model import (
     DeadLetters,
@@ -44,6 +44,7 @@ from .record_view import key_row
 from .redaction import Redaction
 from .sagas import journal_or_none, saga_row
 from .times import time_of
+from .typed_result import encoder_of
 from .visible import ALL, Visible
 from .workers import worker_rows
 
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from onceward.people.review import Review
 
 PAGE: Final = 50
-ID_DIGITS: Final = 64
 EVERYTHING: Final = ListingFilter()
 TIMEOUT: Final = 10.0
 MAX_ENTRIES_READ: Final = 10_000
@@ -75,7 +75,9 @@ class Admin:
     - `thresholds`: the limits of the rules.
     - `cipher`, `accept_plain`: how results are decrypted, as in `Once`.
     - `schedules`: the declared schedules of a client, by name.
-    - `ready`: opens the store, if it is not open. `offload`: runs blocking work in a thread. `Admin.of` sets both.
+    - `ready`: opens the store, if it is not open. `offload`: runs blocking work in a thread. `encode`: encodes the
+      result of `resolve`, by default as plain values. `Admin.of` sets them; its `encode` uses the types and the cipher
+      of the client's functions.
 
     All lists return pages of at most `limit` rows, and take the `cursor` of the previous page. `wanted` filters them.
     `why` is the reason in the audit trail. Filters and names that cannot be right raise `ConfigurationError`.
@@ -95,6 +97,7 @@ class Admin:
         thresholds: Thresholds = DEFAULT_THRESHOLDS,
         ready: Callable[[], Awaitable[None]] | None = None,
         offload: Callable[..., Awaitable[Any]] | None = None,
+        encode: Encode = encode_plain,
     ) -> None:
         self.store = store
         self.visible = visible
@@ -106,6 +109,7 @@ class Admin:
         self._who = who
         self._ready = ready
         self._offload = offload
+        self._encode = encode
 
     @classmethod
     def of(cls, client: BaseClient, **options: Any) -> Admin:
@@ -116,6 +120,7 @@ class Admin:
             "schedules": client.schedules,
             "ready": client.engine.ready,
             "offload": client.engine.runtime.offload,
+            "encode": encoder_of(client),
         }
         return cls(client.store, **{**own, **options})
 
@@ -322,7 +327,13 @@ class Admin:
         """
         await self.ready()
         return await bulk.apply(
-            self.store, preview, who=self.who, why=why, visible=self.visible, on_progress=on_progress
+            self.store,
+            preview,
+            who=self.who,
+            why=why,
+            visible=self.visible,
+            on_progress=on_progress,
+            encode=self._encode,
         )
 
     async def pause_schedule(self, name: str, *, why: str = "") -> bool:
@@ -390,6 +401,6 @@ def _sync(people: People | AsyncPeople) -> People:
 
 def _checked(wanted: ListingFilter) -> ListingFilter:
     """Return the filter if it is valid; raise ConfigurationError if its id is not hexadecimal."""
-    if wanted.id and (len(wanted.id) > ID_DIGITS or set(wanted.id.lower()) - set("0123456789abcdef")):
+    if wanted.id and (len(wanted.id) > listing.ID_DIGITS or set(wanted.id.lower()) - set("0123456789abcdef")):
         raise ConfigurationError(f"{wanted.id[:80]!r} is not the start of an id", hint="up to 64 hexadecimal digits")
     return wanted

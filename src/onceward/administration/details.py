@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from onceward.errors import ConfigurationError
@@ -109,23 +110,32 @@ async def parked(admin: Admin, wanted: ListingFilter, cursor: str | None, limit:
         [answer] = await admin.store.read([bytes(32)], timeout=TIMEOUT)
         return ParkedPage([], None, time_of(answer.now))
     page = await listing.newest(admin.store, narrowed, cursor=cursor, limit=limit)
-    rows = []
-    for record in page.records:
-        audit = await _audit(admin, record)
-        rows.append(
-            Evidence(
-                key_row(record, page.now),
-                explanation(record, page.now, audit),
-                audit,
-                action_options(record, page.now),
-            )
+    trails = await _audit_of_all(admin, page.records)
+    rows = [
+        Evidence(
+            key_row(record, page.now),
+            explanation(record, page.now, trails[record.id]),
+            trails[record.id],
+            action_options(record, page.now),
         )
+        for record in page.records
+    ]
     following = None if page.cursor is None else listing.encode_cursor(page.cursor)
     return ParkedPage(rows, following, time_of(page.now))
 
 
 async def _audit(admin: Admin, record: Record) -> list[AuditEntry]:
     return await admin.store.audit(AuditFilter(id=record.id), limit=MAX_ENTRIES, timeout=TIMEOUT)
+
+
+async def _audit_of_all(admin: Admin, records: Sequence[Record]) -> dict[bytes, list[AuditEntry]]:
+    """Return the latest entries of each record, in one read."""
+    trails: dict[bytes, list[AuditEntry]] = {record.id: [] for record in records}
+    if trails:
+        wanted = AuditFilter(ids=tuple(trails))
+        for entry in await admin.store.audit(wanted, limit=MAX_ENTRIES * len(trails), timeout=TIMEOUT):
+            trails[entry.id].append(entry)
+    return {id: entries[:MAX_ENTRIES] for id, entries in trails.items()}
 
 
 async def find(admin: Admin, text: str, limit: int) -> list[KeyRow]:

@@ -24,6 +24,7 @@ from .model import Capped
 TIMEOUT: Final = 30.0
 SCAN_PAGE: Final = 200  # records per page: each may contain a result of a megabyte
 MAX_CURSOR: Final = 1000  # characters
+ID_DIGITS: Final = 64  # hexadecimal
 
 _position = msgspec.msgpack.Decoder(tuple[int, bytes]).decode
 
@@ -32,10 +33,18 @@ async def newest(
     store: Store, wanted: ListingFilter, *, cursor: str | None = None, limit: int, timeout: float = TIMEOUT
 ) -> ListingPage:
     """Return a page of records without their results, newest first."""
+    if len(wanted.id) == ID_DIGITS:  # a whole id names one record, however old it is
+        return await _one(store, wanted, timeout)
     after = None if cursor is None else decode_cursor(cursor)
     if store.listing is not None:
         return await store.listing.newest(wanted, cursor=after, limit=limit, timeout=timeout)
     return await _newest_by_scan(store, wanted, after, limit, timeout)
+
+
+async def _one(store: Store, wanted: ListingFilter, timeout: float) -> ListingPage:
+    [answer] = await store.read([bytes.fromhex(wanted.id)], timeout=timeout)
+    found = [] if answer.record is None or not wanted.matches(answer.record) else [replace(answer.record, result=None)]
+    return ListingPage(found, None, answer.now)
 
 
 async def _newest_by_scan(
@@ -76,7 +85,7 @@ def _sort_key(record: Record) -> tuple[int, bytes]:
 
 
 async def all_newest(
-    store: Store, wanted: ListingFilter, *, limit: int, page_size: int = 1000
+    store: Store, wanted: ListingFilter, *, limit: int, page_size: int = 5_000
 ) -> tuple[list[Record], int, bool]:
     """Return up to `limit` records, the store's time, and whether there are more. Pages are read until then."""
     found: list[Record] = []

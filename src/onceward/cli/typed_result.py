@@ -6,13 +6,14 @@ from typing import Any
 
 import click
 
+from onceward.administration.actions import encode_plain
+from onceward.administration.typed_result import encode_typed
 from onceward.client.base import BaseClient
 from onceward.errors import ConfigurationError
 from onceward.keys.key import parse_scope
-from onceward.operations.operation import Operation, result_annotation
+from onceward.operations.operation import Operation
 from onceward.protocol.record import Record
-from onceward.results.codec import PLAIN, Encoded
-from onceward.results.from_json import result_from_json
+from onceward.results.codec import Encoded
 
 from .exit_codes import Exit
 from .load_object import load_object
@@ -27,14 +28,10 @@ APP = click.option(
 
 def encode_result(value: Any, text: str | None, record: Record, app: str | None) -> Encoded:
     """Encode `value`, parsed from the JSON `text`. With `app`, read the text as the type that its function declares."""
-    codec = PLAIN
     if app is not None:
-        operation = _operation(load_object(app), app, record)
-        codec = operation.codec
-        if text is not None:
-            value = result_from_json(text, result_annotation(operation.fn))
-    encoded = codec.encode(value, record.id, record.cycle)
-    if encoded.data is None and codec.stores_results:
+        return encode_typed(_operation(load_object(app), app, record), text, record)
+    encoded = encode_plain(value, record)
+    if encoded.data is None:
         raise CommandError(f"the result cannot be stored, nothing was changed: {encoded.reason}", Exit.USAGE)
     return encoded
 

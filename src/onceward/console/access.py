@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Literal
@@ -44,8 +44,8 @@ class Access:
     """
 
     level: Level | LevelName = Level.NONE
-    scopes: tuple[str, ...] | None = None
-    tenants: tuple[str, ...] | None = None
+    scopes: Sequence[str] | None = None
+    tenants: Sequence[str] | None = None
     user: str = ""
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ class Access:
     @property
     def sees_nothing(self) -> bool:
         """Whether the limits leave nothing: an empty list of scopes or tenants is not the same as no limit."""
-        return self.scopes == () or self.tenants == ()
+        return any(one is not None and not one for one in (self.scopes, self.tenants))
 
     @property
     def is_limited(self) -> bool:
@@ -78,7 +78,7 @@ class Access:
     @property
     def visible(self) -> Visible:
         """The limits, as the administration takes them."""
-        return Visible(self.scopes or (), self.tenants or ())
+        return Visible(tuple(self.scopes or ()), tuple(self.tenants or ()))
 
 
 def parse_level(level: object) -> Level:

@@ -28,6 +28,7 @@ from .flash import Flashes
 from .page import Action, Page, built_in_pages, in_menu_order
 from .security_headers import add_security_headers
 from .sign_in import sign_in, sign_out
+from .sign_in_limit import SignInLimit, too_many
 from .visit import Form, Visit
 
 if TYPE_CHECKING:  # an optional dependency
@@ -74,6 +75,7 @@ class Console:
         self.authorize: Authorize = LoopbackOnly() if authorize is None else authorize
         self.pages = in_menu_order([*built_in_pages(), *pages])
         self.flashes = Flashes()
+        self.sign_in_limit = SignInLimit()
         self.admin = Admin.of(once, people=people, redaction=redaction)
         self._router = Router([*self._routes()], redirect_slashes=True)
 
@@ -119,7 +121,12 @@ class Console:
         return access if self.write else access.at_most(Level.READ)
 
     async def _answer(self, request: Request, page: Page | None, action: Action) -> Response:
+        sends_secret = isinstance(self.authorize, BasicAuth | TokenAuth) and "authorization" in request.headers
+        if sends_secret and (seconds := self.sign_in_limit.seconds_to_wait(request)):
+            return too_many(seconds)
         access = await self.access_of(request)
+        if sends_secret and not access.allows(Level.READ):
+            self.sign_in_limit.count_failure(request)
         form = await read_form(request) if request.method == "POST" else Form()
         visit = Visit(self, request, access, page, form)
         if not access.allows(Level.READ):

@@ -8,6 +8,7 @@ from starlette.responses import RedirectResponse, Response
 
 from . import csrf
 from .auth import SESSION_COOKIE, TokenAuth
+from .sign_in_limit import wait_text
 
 if TYPE_CHECKING:
     from .visit import Visit
@@ -23,7 +24,11 @@ def sign_in(visit: Visit) -> Response:
         return visit.render("sign_in.html", next=target, problem="")
     if not csrf.is_same_origin(visit.request) or not csrf.has_token(visit.request, visit.form):
         return visit.render("sign_in.html", 403, next=target, problem="The form has expired. Try again.")
+    limit = visit.console.sign_in_limit
+    if seconds := limit.seconds_to_wait(visit.request):
+        return visit.render("sign_in.html", 429, next=target, problem=wait_text(seconds))
     if not authorize.accepts(visit.form.get("token", "").strip()):
+        limit.count_failure(visit.request)
         return visit.render("sign_in.html", 401, next=target, problem="This token is not valid here.")
     response = visit.back("overview", target=target)
     visit.console.set_cookie(response, visit.request, SESSION_COOKIE, authorize.session())

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from onceward.administration.actions import ACTIONS, DESCRIPTIONS
 from onceward.administration.admin import Admin
 from onceward.administration.bulk import decode_preview
+from onceward.administration.filter_text import filter_from_text
 from onceward.errors import ConfigurationError
 
 from .data import reply
-from .filters import listing_filter
 
 MAX_SHOWN = 20
 MAX_CHANGED = 100
@@ -48,7 +48,7 @@ class ChangingTools:
         if not (ids or group or scope or state or prefix):
             raise ConfigurationError("an action on all records is refused", hint="pass ids, a group, scope or prefix")
         chosen = ACTIONS[action] if result is None else replace(ACTIONS[action], result=result)
-        filtered = None if ids or group else listing_filter(scope=scope, state=state, prefix=prefix)
+        filtered = None if ids or group else filter_from_text(scope=scope, state=state, prefix=prefix)
         preview = await self._admin.preview(
             chosen, ids=ids or (), group=group or None, wanted=filtered, limit=max(1, min(limit, MAX_CHANGED))
         )

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from onceward.administration.admin import Admin
+from onceward.administration.filter_text import filter_from_text
 
 from .data import reply
-from .filters import listing_filter, rows
+
+MAX_ROWS: Final = 100
+
+
+def rows(limit: int) -> int:
+    """Return the number of rows to read."""
+    return max(1, min(limit, MAX_ROWS))
 
 
 class ReadingTools:
@@ -43,11 +52,12 @@ class ReadingTools:
         """List records, newest first. All filters are optional, and all that are given must match.
 
         state: PENDING, COMPLETED, FAILED or PARKED. scope: app/operation, or app/operation@tenant. prefix: the start of
-        the key. Times are ISO 8601. If the reply has a cursor, there may be more: pass it with the same filters.
+        the key. Times are ISO 8601, or a duration ago, such as 2h. If the reply has a cursor, there may be more: pass
+        it with the same filters.
         """
-        wanted = listing_filter(
+        wanted = filter_from_text(
             state=state, scope=scope, tenant=tenant, prefix=prefix, note=note, error_type=error_type,
-            claimed_since=claimed_since, claimed_before=claimed_before,
+            since=claimed_since, before=claimed_before,
         )  # fmt: skip
         return reply(await self._admin.keys(wanted, cursor=cursor or None, limit=rows(limit)))
 
@@ -60,12 +70,12 @@ class ReadingTools:
 
     async def list_parked(self, scope: str = "", tenant: str = "", cursor: str = "", limit: int = 20) -> str:
         """List work whose outcome is unknown, with the evidence. An operator must decide how each ended."""
-        wanted = listing_filter(scope=scope, tenant=tenant)
+        wanted = filter_from_text(scope=scope, tenant=tenant)
         return reply(await self._admin.parked(wanted, cursor=cursor or None, limit=rows(limit)))
 
     async def list_failures(self, scope: str = "", tenant: str = "") -> str:
         """Group the latest failures by exception type and by the function that raised."""
-        return reply(await self._admin.failures(listing_filter(scope=scope, tenant=tenant)))
+        return reply(await self._admin.failures(filter_from_text(scope=scope, tenant=tenant)))
 
     async def list_failure_group(self, group: str, limit: int = 20) -> str:
         """List the records of one failure group. `group` is the id that list_failures returns."""
@@ -73,7 +83,7 @@ class ReadingTools:
 
     async def list_sagas(self, scope: str = "", cursor: str = "", limit: int = 20) -> str:
         """List unfinished sagas, the progress of their steps, and which step blocks each."""
-        wanted = listing_filter(scope=scope)
+        wanted = filter_from_text(scope=scope)
         return reply(await self._admin.sagas(wanted, cursor=cursor or None, limit=rows(limit)))
 
     async def list_schedules(self) -> str:

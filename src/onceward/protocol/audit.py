@@ -61,12 +61,17 @@ class AuditEntry(Struct, frozen=True):
 
 
 class AuditFilter(Struct, frozen=True):
-    """Which entries to return; empty means all. `within` is their maximum age in µs, by the store's clock."""
+    """Which entries to return; empty means all. All fields that are set must match.
+
+    - `within`: their maximum age in µs, by the store's clock.
+    - `ids`: the entries of any of these records, in one read.
+    """
 
     id: bytes | None = None
     scope: str | None = None
     key: str | None = None
     within: int | None = None
+    ids: tuple[bytes, ...] = ()
 
 
 def signature(verb: str, who: str, why: str = "", detail: str = "") -> AuditSignature:
@@ -124,6 +129,7 @@ def matches_filter(entry: AuditEntry, wanted: AuditFilter, now: int) -> bool:
     """Return whether the entry matches, for stores that filter their entries one by one."""
     return (
         (wanted.id is None or entry.id == wanted.id)
+        and (not wanted.ids or entry.id in wanted.ids)
         and (wanted.scope is None or entry.scope == wanted.scope)
         and (wanted.key is None or entry.key == wanted.key)
         and (wanted.within is None or entry.at > now - wanted.within)

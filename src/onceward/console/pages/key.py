@@ -65,31 +65,33 @@ def as_json(value: Any, *, ascii_only: bool = False) -> str:
 @PAGE.post("/{id}/act")
 async def act(visit: Visit) -> Response:
     """Change the record, if it is still as the form showed it."""
-    action = requested_action(visit)
+    if not ID.fullmatch(visit.path["id"]):
+        return visit.render("not_found.html", 404)
+    action, page = requested_action(visit), f"keys/{visit.path['id']}"
     if isinstance(action, str):
-        return visit.back(f"keys/{visit.path['id']}", problem=action)
+        return visit.back(page, problem=action)
     if not visit.access.allows(level_of(action)):
         needed = level_of(action).name.lower()
         return visit.render("refused.html", 403, reason=f"This needs the access level {needed!r}. Nothing was changed.")
-    preview = Preview(action, [target_of(visit)], [])
+    target = target_of(visit)
+    if target is None:
+        return visit.back(
+            page, problem="the form is not complete, so nothing was changed; reload the page and try again"
+        )
+    preview = Preview(action, [target], [])
     applied = await visit.call(visit.admin.apply(preview, why=visit.form.get("why", "").strip()))
-    page = f"keys/{visit.path['id']}"
     key = visit.form.get("key", "")
     if applied.refused:
         return visit.back(page, problem=f"{key}: nothing was changed, because {applied.refused[0].reason}")
     return visit.back(page, done=f"{key}: {LABELS[action.name].lower()}, done. It is in the audit trail.")
 
 
-def target_of(visit: Visit) -> Target:
-    """Return the record as the form showed it. Access and state are checked against the store."""
-    state = visit.form.get("state", "")
-    return Target(
-        bytes.fromhex(visit.path["id"]) if ID.fullmatch(visit.path["id"]) else b"",
-        whole_number(visit.form.get("token", ""), -1),
-        RecordState(state) if state in set(RecordState) else RecordState.FREE,
-        "",
-        visit.form.get("key", ""),
-    )
+def target_of(visit: Visit) -> Target | None:
+    """Return the record as the form showed it; None without its state and token. The store compares both again."""
+    state, token = visit.form.get("state", ""), whole_number(visit.form.get("token", ""), -1)
+    if state not in set(RecordState) or token < 0:
+        return None
+    return Target(bytes.fromhex(visit.path["id"]), token, RecordState(state), "", visit.form.get("key", ""))
 
 
 def requested_action(visit: Visit) -> Action | str:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from starlette.responses import Response
 
 from onceward.administration import ListingFilter
+from onceward.administration.filter_text import filter_from_text
 from onceward.administration.model import KeyRow
 from onceward.console.numbers import whole_number
 from onceward.console.page import Page
 from onceward.console.table import Column, Empty, Table
 from onceward.console.visit import Visit
-from onceward.errors import ConfigurationError
-from onceward.keys.readable import escape
-from onceward.protocol.duration import microseconds
 from onceward.protocol.listing import WORK_STATES
 from onceward.protocol.record import RecordState
 
@@ -102,31 +99,5 @@ def key_row(visit: Visit, row: KeyRow) -> dict[str, Any]:
 
 
 def filter_of(chosen: Mapping[str, str]) -> ListingFilter:
-    """Return the filter that the fields of an address or form ask for."""
-    state = chosen.get("state", "").upper()
-    try:
-        states = (RecordState(state),) if state else WORK_STATES
-    except ValueError:
-        raise ConfigurationError(f"{state!r} is not a state", hint=f"states are: {', '.join(RecordState)}") from None
-    return ListingFilter(
-        states=states,
-        scopes=tuple(filter(None, [chosen.get("scope", "")])),
-        tenants=tuple(filter(None, [chosen.get("tenant", "")])),
-        prefix=escape(chosen.get("prefix", "")),  # as keys are stored and shown
-        id=chosen.get("id", ""),
-        note=chosen.get("note", ""),
-        error_type=chosen.get("error_type", ""),
-        claimed_since=instant(chosen.get("since", "")),
-        claimed_before=instant(chosen.get("before", "")),
-    )
-
-
-def instant(text: str) -> int | None:
-    """Return a time in µs: `2026-11-17T18:00`, in UTC if it names no zone, or a duration ago, such as `2h`."""
-    if not text:
-        return None
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        return int(datetime.now(UTC).timestamp() * 1_000_000) - microseconds(text, "since and before")
-    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1_000_000)
+    """Return the filter that the fields of an address or form ask for. Unknown fields are ignored."""
+    return filter_from_text(**{name: chosen.get(name, "") for name in FILTERS})

@@ -344,6 +344,8 @@ async def audit(context: CallContext, wanted: AuditFilter, limit: int) -> list[A
         value = getattr(wanted, name)
         if value is not None:
             where.add(f"{name} = {{}}::{kind}", value)
+    if wanted.ids:
+        where.add("id = ANY ({}::bytea[])", list(wanted.ids))
     if wanted.within is not None:
         where.add(f"at > coalesce($1::bigint, {NOW}) - {{}}::bigint", wanted.within)
     else:

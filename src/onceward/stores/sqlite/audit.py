@@ -39,6 +39,9 @@ def find(cursor: Cursor, wanted: AuditFilter, limit: int, now: int) -> list[Audi
         if value is not None:
             conditions.append(f"{name} = ?")
             values.append(value)
+    if wanted.ids:
+        conditions.append(f"id IN ({', '.join('?' * len(wanted.ids))})")
+        values += wanted.ids
     if wanted.within is not None:
         conditions.append("at > ?")
         values.append(now - wanted.within)

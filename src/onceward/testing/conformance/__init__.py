@@ -28,6 +28,7 @@ from .histories import HistoryChecks
 from .latest import LatestChecks
 from .latest_histories import LatestHistoryChecks
 from .latest_listing import LatestListingChecks
+from .listing import ListingChecks
 from .lookup import LookupChecks
 from .processes import ProcessChecks
 from .purge import PurgeChecks
@@ -54,6 +55,7 @@ class StoreConformance(
     PurgeChecks,
     ReadingChecks,
     AuditChecks,
+    ListingChecks,
     LatestChecks,
     LatestHistoryChecks,
     LatestListingChecks,

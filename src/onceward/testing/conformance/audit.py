@@ -99,6 +99,8 @@ class AuditChecks(StoreFactory):
         assert_equal([one.key for one in entries], ["one", "two", "one"], "all entries")
         assert_equal([one.key for one in await caller.audit(limit=2)], ["one", "two"], "the newest two")
         assert_equal(await caller.audit(id=id_of("two")), entries[1:2], "by id")
+        assert_equal(await caller.audit(ids=(id_of("two"), id_of("none"))), entries[1:2], "by several ids")
+        assert_equal(await caller.audit(ids=(id_of("one"), id_of("two"))), entries, "by the ids of all")
         assert_equal(await caller.audit(key="one"), entries[::2], "by key")
         assert_equal(await caller.audit(scope="kit"), entries, "by scope")
         assert_equal(await caller.audit(scope="another"), [], "by another scope")
