@@ -9,28 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.django_processes import Project, postgres_database
+from tests.integration.django_processes import EVERYTHING, Project, check_once, migrated_project
 
 KINDS = ("view", "task", "command")
 STAGES = ("started", "written", "committed")
-EVERYTHING = "ONCEWARD_DJANGO_KILLS"
-"""If it is set (`make soak`), every kind is killed at every stage on both databases."""
-
 DELIVER = ("-m", "tests.django_project.deliver")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def project(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Project]:
-    """The project on a migrated database. Leases are short: a killed view is retried soon."""
-    if request.param == "sqlite":
-        project = Project(str(tmp_path / "shop.sqlite3"))
-        project.manage("migrate", "-v", "0")
-        yield project
-        return
-    request.getfixturevalue("postgres")
-    with postgres_database() as url:
-        project = Project(url)
-        project.manage("migrate", "-v", "0")
+    with migrated_project(request.param, tmp_path, request) as project:
         yield project
 
 
@@ -54,13 +42,6 @@ def kill(project: Project, kind: str, stage: str) -> str:
     process.kill()
     process.communicate()
     return reference
-
-
-def check_once(project: Project, reference: str) -> None:
-    """Check by plain SQL that there is one row, and one receipt for it."""
-    assert project.sql(f"SELECT count(*) FROM shop_order WHERE reference = '{reference}'") == [(1,)]
-    keys = f"SELECT state, count(*) FROM onceward_keys WHERE key LIKE '%{reference}' GROUP BY state"
-    assert project.sql(keys) == [("COMPLETED", 1)]
 
 
 @pytest.mark.finding("N3", "N4", "N7", "N30")
