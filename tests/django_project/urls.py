@@ -10,6 +10,7 @@ urlpatterns = [
     path("orders", views.place),
     path("fails", views.fails),
     path("separate", views.place_separately),
+    path("completes", views.complete_by_hand),
     path("async", views.place_async),
     path("unusual/<str:way>", views.place_unusually),
     path("async-class", views.AsyncOrders.as_view()),
