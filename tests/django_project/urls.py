@@ -10,6 +10,8 @@ urlpatterns = [
     path("orders", views.place),
     path("fails", views.fails),
     path("separate", views.place_separately),
+    path("adopted", views.adopted),
+    path("blocks", views.block_everything),
     path("completes", views.complete_by_hand),
     path("async", views.place_async),
     path("unusual/<str:way>", views.place_unusually),

@@ -90,16 +90,20 @@ def postgres_database() -> Iterator[str]:
 
 
 @contextmanager
-def migrated_project(database: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[Project]:
-    """Yield the project on a migrated database: `sqlite` or `postgres`."""
+def empty_project(database: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[Project]:
+    """Yield the project on a database without tables: `sqlite` or `postgres`."""
     if database == "sqlite":
-        project = Project(str(folder / "shop.sqlite3"))
-        project.manage("migrate", "-v", "0")
-        yield project
+        yield Project(str(folder / "shop.sqlite3"))
         return
     request.getfixturevalue("postgres")
     with postgres_database() as url:
-        project = Project(url)
+        yield Project(url)
+
+
+@contextmanager
+def migrated_project(database: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[Project]:
+    """Yield the project on a migrated database: `sqlite` or `postgres`."""
+    with empty_project(database, folder, request) as project:
         project.manage("migrate", "-v", "0")
         yield project
 

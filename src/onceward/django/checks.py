@@ -1,10 +1,10 @@
 """Checks that `manage.py check` runs: is the setting `ONCEWARD` usable, and is the middleware in the right place?
 
-    onceward.E001   the setting ONCEWARD is wrong, or its database cannot hold the records
-    onceward.E002   the middleware is listed before AuthenticationMiddleware
-    onceward.E003   a view has @idempotent, and the middleware is not listed
-    onceward.W001   ONCEWARD has no APP
-    onceward.W002   a middleware that adds headers is listed after ours, and a view is transactional
+- `onceward.E001`: the setting ONCEWARD is wrong, or its database cannot hold the records
+- `onceward.E002`: the middleware is listed before AuthenticationMiddleware
+- `onceward.E003`: a view has @idempotent, and the middleware is not listed
+- `onceward.W001`: ONCEWARD has no APP
+- `onceward.W002`: a middleware that adds headers is listed after ours, and a view is transactional
 """
 
 from __future__ import annotations
@@ -132,7 +132,8 @@ def _idempotent_views() -> Iterator[tuple[str, ViewOptions]]:
 
 
 def _views_below(path: str, resolver: URLResolver) -> Iterator[tuple[str, ViewOptions]]:
-    for one in resolver.url_patterns:
+    patterns: Any = resolver.url_patterns
+    for one in patterns:
         below = f"{path}{one.pattern}"
         if isinstance(one, URLResolver):
             yield from _views_below(below, one)

@@ -136,7 +136,16 @@ class LazyClient(BaseClient):
         return (_client_by_name, ("aonce" if self._is_async else "once",))
 
 
-FOLLOWED_ATTRIBUTES = ("_app", "_tenant", "_cipher", "_accept_plain", "fingerprint_key", "policy", "_defaults", "_table")
+FOLLOWED_ATTRIBUTES = (
+    "_app",
+    "_tenant",
+    "_cipher",
+    "_accept_plain",
+    "fingerprint_key",
+    "policy",
+    "_defaults",
+    "_table",
+)
 """What `override_settings(ONCEWARD=…)` changes, beside the database."""
 
 

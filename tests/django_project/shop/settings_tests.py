@@ -154,4 +154,3 @@ class Overridden(TestCase):
         self.client.force_login(User.objects.create_user("ann"))
         with self.assertRaisesRegex(ConfigurationError, r"@idempotent\(transactional=True\)"):
             self.client.post("/completes", headers={"Idempotency-Key": "k1"})
-
