@@ -65,7 +65,7 @@ QUEUES = ("tests/queues/test_storm.py", "tests/queues/test_cloud.py")
 ENDPOINTS = ("tests/http/test_transactional_crashes.py",)
 """Every framework on PostgreSQL and SQLite, killed at every point; and PostgreSQL restarted under load."""
 COUNTERS = ("tests/chaos/test_counters.py",)
-DJANGO = ("tests/integration/test_django_killed.py", "tests/integration/test_django_celery.py")
+DJANGO = tuple(f"tests/integration/test_django_{name}.py" for name in ("killed", "celery", "adoption", "gevent"))
 PEOPLE = ("tests/integration/test_people_link.py", "tests/integration/test_people_order.py")
 """On Spark, and on the febrl sets: both are installed by `make soak` only."""
 ON_POSTGRESQL = ("-k", "random_histories or postgres_workers", "tests/conformance/test_postgres.py", "tests/chaos")

@@ -59,6 +59,7 @@ class Server:
     def post(self, path: str, session: str, key: str, **body: Any) -> tuple[int, dict[str, Any]]:
         """Send an order with this key. While another request with the key is running, send it again."""
         headers = {"Cookie": f"sessionid={session}", "Content-Type": "application/json", "Idempotency-Key": key}
+        headers["Host"] = "shop.example"  # as behind a load balancer: the same request for every server
         while True:
             status, content = self._request("POST", path, json.dumps(body), headers)
             if status != CONFLICT:

@@ -26,6 +26,9 @@ CLIENTS = 2
 ORDERS = 5
 """At least so many are placed in each phase."""
 
+PAUSE = 0.05
+"""Seconds between two orders of a client, to leave time for the servers that start."""
+
 Phase = tuple[str, list[Server]]
 
 
@@ -60,6 +63,7 @@ class Traffic:
                 for one in (servers[0], servers[-1])
             ]
             self.responses[reference] = [one.result() for one in sent]
+            self._stopped.wait(PAUSE)
 
     def switch(self, phase: str, servers: list[Server]) -> None:
         """Send the next orders to these servers. Return when no request to the previous ones is running."""
@@ -81,11 +85,6 @@ class Traffic:
                 if client.done():
                     client.result()
             time.sleep(0.02)
-
-
-def rows(project: Project, reference: str) -> int:
-    [(number,)] = project.sql(f"SELECT count(*) FROM shop_order WHERE reference = '{reference}'")
-    return int(number)
 
 
 @pytest.mark.finding("N7")
@@ -138,10 +137,11 @@ def check_responses(traffic: Traffic) -> None:
 
 def check_rows(project: Project, traffic: Traffic) -> None:
     """Until it is enforced, every delivery runs, as before. Then each order is placed once, with one receipt."""
-    for phase in ("before", "observed"):
-        assert {rows(project, reference) for reference in traffic.references(phase)} == {2}
-    assert {rows(project, reference) for reference in traffic.references("mixed")} <= {1, 2}
-    for reference in traffic.references("enforced"):
+    rows = dict(project.sql("SELECT reference, count(*) FROM shop_order GROUP BY reference"))
+    for phase, wanted in (("before", {2}), ("observed", {2}), ("mixed", {1, 2}), ("enforced", {1})):
+        assert {rows[reference] for reference in traffic.references(phase)} <= wanted, phase
+    for reference in traffic.references("enforced")[:ORDERS]:
         check_once(project, reference)
+    for reference in traffic.references("enforced"):
         (_, first), (_, second) = traffic.responses[reference]
         assert first == second
