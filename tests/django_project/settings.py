@@ -60,6 +60,7 @@ ONCEWARD = {
     "APP": "shop",
     "MODE": os.environ.get("SHOP_MODE", "enforce"),
     "LEASE": os.environ.get("SHOP_LEASE", "10s"),
+    "OPERATIONS": {"close": {"key": "close:{day}"}},
     "HTTP": {"required": ["/ninja/orders"], "bare_keys": True},
 }
 if "SHOP_LOG_LEVEL" in os.environ:

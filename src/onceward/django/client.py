@@ -19,7 +19,7 @@ from onceward.client.sync import Once
 from onceward.errors import ConfigurationError
 
 from .configuration import SETTING, configuration, is_test_environment
-from .declared import DeclaredObjects, followed, followed_decorator
+from .declared import DeclaredObjects, followed, followed_decorator, followed_operation
 from .open_transactions import DjangoTransactions, open_transaction
 from .store import DjangoStore
 
@@ -82,14 +82,19 @@ class LazyClient(BaseClient):
     def declare(self, fn: Callable[..., Any], settings: Mapping[str, Any], **options: Any) -> Operation:
         operation = super().declare(fn, settings, **options)
 
+        self.follow_operation(operation, lambda client: client.compile_operation(fn, settings, warned=True, **options))
+        return operation
+
+    def follow_operation(self, operation: Operation, declare: Callable[[Any], Operation]) -> None:
+        """Let the operation follow the setting: it becomes what `declare(client)` returns then."""
+
         def follow(known: Operation) -> None:
-            known.__dict__.update(self.compile_operation(fn, settings, warned=True, **options).__dict__)
+            known.__dict__.update(declare(self._without_declarations()).__dict__)
             if known.policy.store_input:
                 known.keep_input()
             self.declared_functions.add(known)
 
         self._declared.add(operation, follow)
-        return operation
 
     def declared_object(self, declare: Callable[[Any], Any]) -> Any:
         """Return what `declare(client)` returns. It follows the setting."""
@@ -136,17 +141,8 @@ class LazyClient(BaseClient):
         return (_client_by_name, ("aonce" if self._is_async else "once",))
 
 
-FOLLOWED_ATTRIBUTES = (
-    "_app",
-    "_tenant",
-    "_cipher",
-    "_accept_plain",
-    "fingerprint_key",
-    "policy",
-    "_defaults",
-    "_table",
-)
-"""What `override_settings(ONCEWARD=…)` changes, beside the database."""
+FOLLOWED_ATTRIBUTES = ("_app", "_tenant", "_cipher", "_accept_plain", "fingerprint_key", "policy", "_defaults")
+"""What `override_settings(ONCEWARD=…)` changes, beside the database. The table of operations stays as it is."""
 
 
 class _SettingsOnly(BaseClient):
@@ -165,6 +161,7 @@ class DjangoOnce(LazyClient, Once):
     state = followed(Once.state)
     saga = followed(Once.saga)
     schedule = followed_decorator(Once.schedule)
+    _decorate_as = followed_operation(Once._decorate_as)  # noqa: SLF001 (of the base class)
 
     def close(self, timeout: float = 10.0) -> None:
         """Stop claiming, let running work finish, and close the connections. In tests, the client stays usable."""
@@ -172,10 +169,18 @@ class DjangoOnce(LazyClient, Once):
             super().close(timeout)
 
     @property
-    def aio(self) -> AsyncOnce:
+    def aio(self) -> AsyncDjangoOnce:
         """The async client on the same database."""
         self.configure()
-        return super().aio
+        client = object.__new__(AsyncDjangoOnce)
+        client.__dict__.update(super().aio.__dict__)
+
+        def follow(known: AsyncDjangoOnce) -> None:
+            known.__dict__.update({name: self.__dict__[name] for name in FOLLOWED_ATTRIBUTES})
+            known._forget_caches()  # noqa: SLF001 (of the same class)
+
+        self._declared.add(client, follow)
+        return client
 
     def atomic(self, *, durable: bool = False) -> Atomic:
         """Open `transaction.atomic()` and do work in it: `with once.atomic() as tx: tx.run(key, fn)`.
@@ -200,6 +205,7 @@ class AsyncDjangoOnce(LazyClient, AsyncOnce):
     state = followed(AsyncOnce.state)
     saga = followed(AsyncOnce.saga)
     schedule = followed_decorator(AsyncOnce.schedule)
+    _decorate_as = followed_operation(AsyncOnce._decorate_as)  # noqa: SLF001 (of the base class)
 
     async def close(self, timeout: float = 10.0) -> None:
         """Stop claiming, let running work finish, and close the connections. In tests, the client stays usable."""

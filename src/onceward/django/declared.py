@@ -59,3 +59,15 @@ def followed_decorator(method: Method) -> Method:
         return decorate
 
     return cast("Method", call)
+
+
+def followed_operation(method: Method) -> Method:
+    """Return the method of `@once.operation(name)`. The operation of the decorated function follows the setting."""
+
+    @functools.wraps(method)
+    def decorate(client: LazyClient, *args: Any) -> Any:
+        decorated = method(client, *args)
+        client.follow_operation(decorated.operation, lambda with_setting: method(with_setting, *args).operation)
+        return decorated
+
+    return cast("Method", decorate)

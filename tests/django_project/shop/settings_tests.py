@@ -5,6 +5,7 @@ import logging
 from datetime import UTC, datetime, timedelta
 from unittest.mock import patch
 
+from asgiref.sync import async_to_sync
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.checks import run_checks
@@ -118,6 +119,16 @@ def of_tenant(order: int) -> None:
     runs.append("tenant")
 
 
+@once(key="async:{order}", name="in_loop")
+async def in_loop(order: int) -> None:
+    runs.append("async")
+
+
+@once.operation("close")
+def close(day: str) -> None:
+    runs.append("close")
+
+
 class Overridden(TestCase):
     """`override_settings(ONCEWARD=…)` reaches everything that was declared before."""
 
@@ -128,6 +139,8 @@ class Overridden(TestCase):
         night.tick(MIDNIGHT).unwrap()
         saga(order=7)
         of_tenant(7)
+        close("2026-01-31")
+        async_to_sync(in_loop)(7)
 
     def test_schedules_sagas_and_tenants(self) -> None:
         self.deliver()
@@ -137,7 +150,7 @@ class Overridden(TestCase):
             self.assertEqual(night.schedule.policy.max_result_bytes, 4321)
             self.assertEqual({one.scope.app for one in once.sagas.values()}, {"other shop"})
         self.deliver()
-        self.assertEqual(sorted(runs), ["night"] * 2 + ["saga"] * 2 + ["tenant"] * 2)
+        self.assertEqual(sorted(runs), ["async"] * 2 + ["close"] * 2 + ["night"] * 2 + ["saga"] * 2 + ["tenant"] * 2)
         self.assertEqual({one.scope.partition("/")[0] for one in Record.objects.all()}, {"shop", "other shop"})
         self.assertNotEqual(saga.policy.max_result_bytes, 4321)
 
