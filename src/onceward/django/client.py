@@ -82,10 +82,10 @@ class LazyClient(BaseClient):
     def declare(self, fn: Callable[..., Any], settings: Mapping[str, Any], **options: Any) -> Operation:
         operation = super().declare(fn, settings, **options)
 
-        self.follow_operation(operation, lambda client: client.compile_operation(fn, settings, warned=True, **options))
+        self._follow_operation(operation, lambda client: client.compile_operation(fn, settings, warned=True, **options))
         return operation
 
-    def follow_operation(self, operation: Operation, declare: Callable[[Any], Operation]) -> None:
+    def _follow_operation(self, operation: Operation, declare: Callable[[Any], Operation]) -> None:
         """Let the operation follow the setting: it becomes what `declare(client)` returns then."""
 
         def follow(known: Operation) -> None:
@@ -96,7 +96,7 @@ class LazyClient(BaseClient):
 
         self._declared.add(operation, follow)
 
-    def declared_object(self, declare: Callable[[Any], Any]) -> Any:
+    def _declared_object(self, declare: Callable[[Any], Any]) -> Any:
         """Return what `declare(client)` returns. It follows the setting."""
         self.configure()
         declared = declare(self)

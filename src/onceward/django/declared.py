@@ -43,7 +43,7 @@ def followed(method: Method) -> Method:
 
     @functools.wraps(method)
     def call(client: LazyClient, *args: Any, **kwargs: Any) -> Any:
-        return client.declared_object(lambda with_setting: method(with_setting, *args, **kwargs))
+        return client._declared_object(lambda with_setting: method(with_setting, *args, **kwargs))  # noqa: SLF001 (its own method)
 
     return cast("Method", call)
 
@@ -54,7 +54,7 @@ def followed_decorator(method: Method) -> Method:
     @functools.wraps(method)
     def call(client: LazyClient, *args: Any, **kwargs: Any) -> Any:
         def decorate(fn: Callable[..., Any]) -> Any:
-            return client.declared_object(lambda with_setting: method(with_setting, *args, **kwargs)(fn))
+            return client._declared_object(lambda with_setting: method(with_setting, *args, **kwargs)(fn))  # noqa: SLF001 (its own method)
 
         return decorate
 
@@ -67,7 +67,7 @@ def followed_operation(method: Method) -> Method:
     @functools.wraps(method)
     def decorate(client: LazyClient, *args: Any) -> Any:
         decorated = method(client, *args)
-        client.follow_operation(decorated.operation, lambda with_setting: method(with_setting, *args).operation)
+        client._follow_operation(decorated.operation, lambda with_setting: method(with_setting, *args).operation)  # noqa: SLF001 (its own method)
         return decorated
 
     return cast("Method", decorate)
