@@ -15,7 +15,7 @@ from tests.chaos.process_tree import ProcessTree
 from tests.integration.django_processes import EVERYTHING, Project, check_once, migrated_project
 from tests.servers.redis import shared
 
-APP = "tests.django_project.celery"
+APP = "tests.django_project.celery_app"
 DATABASE_NUMBER = 9
 DUPLICATES = 20
 PATIENCE = 300.0

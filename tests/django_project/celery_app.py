@@ -1,4 +1,4 @@
-"""The Celery application of the test project: `celery -A tests.django_project.celery worker`."""
+"""The Celery application of the test project: `celery -A tests.django_project.celery_app worker`."""
 
 import os
 
