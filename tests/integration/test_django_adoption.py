@@ -49,6 +49,10 @@ class Traffic:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Wait for the responses of the requests that are running. Raise what a client has raised."""
         self._stopped.set()
         self._pool.shutdown()
         for client in self._clients:
@@ -120,7 +124,8 @@ def test_a_project_adopts_it_while_it_serves_requests(
                 observing.stop()
                 traffic.wait()
                 enforcing.post("/adopted", session, "repeated-later", reference="repeated-later")
-                check_responses(traffic)
+                traffic.stop()  # before its server
+        check_responses(traffic)
         check_rows(project, traffic)
         check_once(project, "repeated-later")
         assert "would_skip" in (tmp_path / "observes").read_text()
