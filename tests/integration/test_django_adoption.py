@@ -48,13 +48,15 @@ class Traffic:
         self._clients = [self._pool.submit(self._send, number) for number in range(CLIENTS)]
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._stopped.set()
+        if kind is None:
+            self.stop()
+        self._pool.shutdown()
 
     def stop(self) -> None:
         """Wait for the responses of the requests that are running. Raise what a client has raised."""
         self._stopped.set()
-        self._pool.shutdown()
         for client in self._clients:
             client.result()
 
