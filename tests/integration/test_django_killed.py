@@ -47,7 +47,7 @@ def kill(project: Project, kind: str, stage: str) -> str:
 
 @pytest.mark.finding("N3", "N4", "N7", "N30")
 @pytest.mark.fault("F31")
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3600 if os.environ.get(EVERYTHING) else 600)
 def test_one_row_and_one_receipt_whatever_happens(project: Project, request: pytest.FixtureRequest) -> None:
     chosen = [("view", "written" if "sqlite" in request.node.name else "committed")]
     if os.environ.get(EVERYTHING):
