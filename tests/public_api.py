@@ -13,6 +13,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from tests.public_members import INTERNAL
+
 MODULES = (
     "onceward",
     "onceward.administration",
@@ -33,7 +35,6 @@ MODULES = (
     "onceward.http.signatures",
     "onceward.http.starlette",
     "onceward.http.tokens",
-    "onceward.http.transaction",
     "onceward.http.webhooks",
     "onceward.http.wsgi",
     "onceward.imports",
@@ -46,6 +47,8 @@ MODULES = (
     "onceward.operations",
     "onceward.people",
     "onceward.people.aio",
+    "onceward.protocol.capabilities",
+    "onceward.protocol.ports",
     "onceward.queues",
     "onceward.queues.kafka",
     "onceward.queues.nats",
@@ -126,6 +129,8 @@ def describe_members(cls: type) -> Iterator[str]:
     for name in sorted(member for member in dir(cls) if not member.startswith("_") or member == "__call__"):
         owner = next(base for base in cls.__mro__ if name in vars(base))
         if not owner.__module__.startswith("onceward"):
+            continue
+        if any(name in INTERNAL.get(base.__name__, ()) for base in cls.__mro__):
             continue
         member = inspect.getattr_static(cls, name)
         if isinstance(member, property):

@@ -38,6 +38,7 @@ from tests.evidence.races import RACES
 from tests.evidence.schedules import BOUND, explore
 from tests.imports.large import large
 from tests.learning.large import large as backlog
+from tests.people_acceptance import figures as people_figures
 from tests.proof import report as model
 from tests.servers.postgres import Postgres, find_binaries
 
@@ -64,10 +65,11 @@ ON_FIRESTORE = ("-k", NEAR, "tests/integration", "tests/unit", "tests/endpoints"
 QUEUES = ("tests/queues/test_storm.py", "tests/queues/test_cloud.py")
 ENDPOINTS = ("tests/http/test_transactional_crashes.py",)
 """Every framework on PostgreSQL and SQLite, killed at every point; and PostgreSQL restarted under load."""
+SITE = ("tests/docs/test_site_in_browser.py",)
 COUNTERS = ("tests/chaos/test_counters.py",)
 DJANGO = tuple(f"tests/integration/test_django_{name}.py" for name in ("killed", "celery", "adoption", "gevent"))
 PEOPLE = ("tests/integration/test_people_link.py", "tests/integration/test_people_order.py")
-"""On Spark, and on the febrl sets: both are installed by `make soak` only."""
+"""On Spark, which is installed by `make soak` only."""
 ON_POSTGRESQL = ("-k", "random_histories or postgres_workers", "tests/conformance/test_postgres.py", "tests/chaos")
 
 
@@ -120,6 +122,19 @@ def recorded_histories(*, small: bool, minutes: float) -> Section:
     ]
     command = f"python -m tests.evidence.histories --seconds {seconds:g} --seed {SEED}"
     return Section("Recorded histories", command, done.passed, figures)
+
+
+def people(*, small: bool) -> Section:
+    """Compare the figures of people with the limits of the acceptance criteria."""
+    started = time.monotonic()
+    measured = []
+    for one in people_figures(small=small):
+        print(f"  {one.what}: {one.value}", flush=True)
+        measured.append(one)
+    command = "python -m tests.people_acceptance" + (" --small" if small else "")
+    figures: list[tuple[str, object]] = [(one.what, one.value) for one in measured]
+    figures.append(("seconds", round(time.monotonic() - started)))
+    return Section("People: data sets, towns and shuffles", command, all(one.passed for one in measured), figures)
 
 
 def modelled(*, deep: bool) -> Section:
@@ -374,9 +389,11 @@ def parts(small: bool, minutes: float) -> dict[str, Callable[[], Section]]:
         "Django": partial(suite, "Django, killed at every stage", DJANGO, profile, ONCEWARD_DJANGO_KILLS="1"),
         "Queues": partial(queues, profile, *(("400", "2") if small else ("20000", "40"))),
         "The console": partial(console, profile, small=small),
+        "The site": partial(suite, "The site in a browser", SITE, profile, ONCEWARD_SITE_PAGES="" if small else "all"),
         "Every order of a race": partial(schedules, small=small),
         "Sagas": partial(sagas, small=small),
         "Schedules": partial(runners, small=small),
+        "People: data sets, towns and shuffles": partial(people, small=small),
         "A large import": partial(large_import, small=small),
         "A backlog of statements": partial(statements, small=small),
         "A long backlog of statements": partial(more_statements, small=small),

@@ -37,6 +37,13 @@ def places() -> dict[str, str]:
     return found
 
 
+def screenshots() -> dict[str, str]:
+    """Return the path on the site of each picture of the repository that is not drawn at build."""
+    return {
+        f"docs/pictures/{path.name}": f"pictures/{path.name}" for path in (ROOT / "docs" / "pictures").glob("*.png")
+    }
+
+
 def sources() -> list[Path]:
     """Return the files whose change needs a new build."""
     return [*(ROOT / path for path in places()), *HERE.glob("*.css"), *HERE.glob("*.js"), HERE / "zensical.toml"]
@@ -50,15 +57,17 @@ def generated() -> dict[str, str]:
 def assemble() -> dict[str, str]:
     """Write the source of the site, and return its pages: path and Markdown."""
     where = places()
+    targets = where | screenshots()
     pages = {
-        place: separate_lists(rewrite_links((ROOT / path).read_text(encoding="utf-8"), path, where))
+        place: separate_lists(rewrite_links((ROOT / path).read_text(encoding="utf-8"), path, targets))
         for path, place in where.items()
     }
     pages["howto/errors.md"] = name_errors(pages["howto/errors.md"])
     pages |= generated()
     pictures: dict[str, str] = charts.pictures()
     shown = {place: draw_pictures(make_tabs(text), place, pictures) for place, text in pages.items()}
-    files = {f"docs/{place}": text for place, text in (shown | pictures).items()}
+    files: dict[str, str | bytes] = {f"docs/{place}": text for place, text in (shown | pictures).items()}
+    files |= {f"docs/{place}": (ROOT / path).read_bytes() for path, place in screenshots().items()}
     files |= {
         f"docs/assets/{path.name}": path.read_text(encoding="utf-8")
         for path in [*HERE.glob("*.css"), *HERE.glob("*.js")]
@@ -70,13 +79,14 @@ def assemble() -> dict[str, str]:
     return pages
 
 
-def _write(files: dict[str, str]) -> None:
+def _write(files: dict[str, str | bytes]) -> None:
     for path in SOURCE.rglob("*"):
         inside = path.relative_to(SOURCE)
         if path.is_file() and str(inside) not in files and inside.parts[0] not in (".cache", "site"):
             path.unlink()
-    for name, text in files.items():
+    for name, contents in files.items():
         path = SOURCE / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8")
+        wanted = contents if isinstance(contents, bytes) else contents.encode()
+        if not path.exists() or path.read_bytes() != wanted:
+            path.write_bytes(wanted)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-from pathlib import Path
-
 import click
 
-from onceward.cli.exit_codes import Exit
 from onceward.cli.program import load_commands, program
 from onceward.observe.gauges import GAUGES
 from onceward.protocol.counters import OUTCOMES, PROBLEMS
@@ -89,35 +85,35 @@ def metrics_page() -> str:
 
 def schemas_page() -> str:
     """Return the statements that create the tables."""
-    postgres = "\n\n".join(text.strip() for text in migrations())
-    sqlite = Path(inspect.getfile(sqlite_schema)).name
-    return "\n".join(
-        [
-            "# Tables",
-            "",
-            "Onceward never creates tables in PostgreSQL implicitly; run `onceward migrate`, or print the statements with `onceward migrate --sql`. Read the",
-            "records through [the view `onceward_keys`](../howto/stores.md#read-the-records-with-sql). Do not change the tables by hand.",
-            "",
-            "## PostgreSQL",
-            "",
-            "```sql",
-            postgres,
-            "```",
-            "",
-            "## SQLite",
-            "",
-            f"Onceward creates the tables when it opens the file. The statements are in `{sqlite}` of the package `onceward.stores.sqlite`; the columns are",
-            "the same as in PostgreSQL.",
-            "",
-            "## Redis and Valkey",
-            "",
-            "One hash per key. [Use Redis or Valkey](../howto/redis-and-valkey.md) lists the names.",
-            "",
-            "## Firestore",
-            "",
-            "One document per key. [Use Firestore](../howto/firestore.md) lists the fields.",
-            "",
-            f"The exit codes of the command are {', '.join(str(int(code)) for code in Exit)}: see [the command](command.md#exit-codes).",
-            "",
-        ]
-    )
+    postgres = "\n\n".join(text.strip() for text in migrations()).replace("{schema}", "")
+    sqlite = "\n\n".join(text.strip() for text in sqlite_schema.MIGRATIONS)
+    lines = [
+        "# Tables",
+        "",
+        "Onceward never creates tables in PostgreSQL implicitly; run `onceward migrate`, or print the statements with `onceward migrate --sql`. Read the",
+        "records through [the view `onceward_keys`](../howto/stores.md#read-the-records-with-sql). Do not change the tables by hand.",
+        "",
+        "## PostgreSQL",
+        "",
+        "```sql",
+        postgres,
+        "```",
+        "",
+        "## SQLite",
+        "",
+        "Onceward creates the tables when it opens the file.",
+        "",
+        "```sql",
+        sqlite,
+        "```",
+        "",
+        "## Redis and Valkey",
+        "",
+        "One hash per key. [Use Redis or Valkey](../howto/redis-and-valkey.md) lists the names.",
+        "",
+        "## Firestore",
+        "",
+        "One document per key. [Use Firestore](../howto/firestore.md) lists the fields.",
+        "",
+    ]
+    return "\n".join(lines)

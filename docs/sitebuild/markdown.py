@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from textwrap import indent
 
 FENCE = re.compile(r"^ *(```+|~~~+)")
-LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 TABS = re.compile(r"^<!-- tabs -->$(.*?)^<!-- /tabs -->$", re.DOTALL | re.MULTILINE)
 ITEM = re.compile(r"^( *)(?:[-*+]|\d+\.) ")
 NESTED = 4  # spaces that Python-Markdown wants in front of what belongs to a list item
@@ -37,19 +37,19 @@ def outside_fences(text: str, change: Callable[[str], str]) -> str:
 
 
 def rewrite_links(text: str, source: str, places: Mapping[str, str]) -> str:
-    """Point relative links at the pages of the site. A link to a file that is not on the site becomes plain text.
+    """Point relative links at the pages and pictures of the site. A link to a file that is not on the site becomes plain text.
 
     `source` is the path of the page in the repository. `places` maps paths in the repository to paths on the site.
     """
     here = os.path.dirname(places[source])
 
     def replace(match: re.Match[str]) -> str:
-        label, target = match[1], match[2]
+        mark, label, target = match.groups()
         if target.startswith("#") or re.match(r"[a-z]+:", target):
             return match[0]
         path, hash_mark, anchor = target.partition("#")
         place = places.get(os.path.normpath(os.path.join(os.path.dirname(source), path)))
-        return label if place is None else f"[{label}]({os.path.relpath(place, here or '.')}{hash_mark}{anchor})"
+        return label if place is None else f"{mark}[{label}]({os.path.relpath(place, here or '.')}{hash_mark}{anchor})"
 
     return outside_fences(text, lambda prose: LINK.sub(replace, prose))
 

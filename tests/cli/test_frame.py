@@ -21,7 +21,7 @@ from onceward.administration import bulk
 from onceward.cli.display import MAX_LINE_WIDTH, cut, width_of
 from onceward.cli.exit_codes import MEANINGS, Exit, exit_code_for
 from onceward.cli.program import program
-from onceward.cli.settings import DEFAULTS, VARIABLES
+from onceward.cli.settings import DEFAULTS, PURPOSES, VARIABLES
 from onceward.errors import OncewardError
 from onceward.protocol.secrets import text_without_secrets, url_without_secrets
 from onceward.stores.sqlite import connection as link
@@ -94,6 +94,12 @@ def test_a_file_with_a_mistake_is_refused_by_name(folder: Path, content: str, co
     result = call("config")
     assert result.exit_code == 2
     assert complaint in line(result)
+
+
+def test_every_setting_says_what_it_is_for() -> None:
+    assert list(PURPOSES) == list(DEFAULTS)
+    shown = call("config", "-o", "table").stdout
+    assert all(purpose in shown for purpose in PURPOSES.values())
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,8 @@ def test_links_point_at_pages_of_the_site_and_links_to_code_become_text() -> Non
     assert rewrite_links(text, "README.md", where) == (
         "[a](howto/keys.md#x) b [c](https://example.org) [d](#e)\n```md\n[f](src/x.py)\n```\n"
     )
+    picture = {"README.md": "index.md", "docs/pictures/a.png": "pictures/a.png"}
+    assert rewrite_links("![a](docs/pictures/a.png)", "README.md", picture) == "![a](pictures/a.png)"
     assert rewrite_links("[a](../../CHANGELOG.md)", "docs/howto/keys.md", where) == "[a](../project/changelog.md)"
 
 
@@ -144,3 +146,17 @@ def test_a_broken_link_or_anchor_fails_the_build(tmp_path: Path, link: str) -> N
     run = subprocess.run(build, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
     assert run.returncode != 0, run.stdout
     assert "does not exist" in run.stdout + run.stderr
+
+
+@pytest.mark.finding("N59")
+def test_every_command_has_an_example() -> None:
+    sections = re.split(r"^#+ `", command_page.commands_page(), flags=re.MULTILINE)[1:]
+    without = [section.partition("`")[0] for section in sections if "Example" not in section]
+    assert sections
+    assert without == []
+
+
+def test_the_page_of_tables_has_no_placeholders() -> None:
+    page = command_page.schemas_page()
+    assert "CREATE TABLE onceward_records" in page
+    assert "{schema}" not in page

@@ -15,7 +15,8 @@ from onceward.protocol.requests import Answer, Complete, Verdict
 from onceward.runtime.aio import AsyncioRuntime
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
-from onceward.stores.sqlite import SQLiteJoined, SQLiteStore
+from onceward.stores.sqlite import SQLiteStore
+from onceward.stores.sqlite.joined import SQLiteJoined
 from tests.integration.sqlite_workers import opened, request
 
 T = TypeVar("T")

@@ -13,7 +13,8 @@ from onceward import ConfigurationError, Once
 from onceward.errors import RetryTransaction, StoreUnavailable
 from onceward.protocol.record import RecordState
 from onceward.runtime.bridge import run
-from onceward.stores.sqlite import SQLiteJoined, SQLiteStore
+from onceward.stores.sqlite import SQLiteStore
+from onceward.stores.sqlite.joined import SQLiteJoined
 from tests.clients import SyncClient
 from tests.integration.joined_block import rows, users_connection, within
 

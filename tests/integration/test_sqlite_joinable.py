@@ -15,7 +15,8 @@ from onceward.errors import ConfigurationError, StoreFull
 from onceward.protocol.requests import ClaimRequest, Complete, Verdict
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
-from onceward.stores.sqlite import SQLiteJoined, SQLiteStore
+from onceward.stores.sqlite import SQLiteStore
+from onceward.stores.sqlite.joined import SQLiteJoined
 from tests.integration.sqlite_joining import ask, complete, connection, do, effects, joined, path, store
 from tests.integration.sqlite_workers import ident, request
 from tests.raw_sqlite import run_on

@@ -15,7 +15,8 @@ from onceward.protocol.requests import Release, Renewal, Verdict
 from onceward.runtime.aio import AsyncioRuntime
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
-from onceward.stores.sqlite import SQLiteJoined, SQLiteStore
+from onceward.stores.sqlite import SQLiteStore
+from onceward.stores.sqlite.joined import SQLiteJoined
 from tests.integration.sqlite_joining import ask, call, complete, connection, do, effects, joined, path, store
 from tests.integration.sqlite_workers import claim, ident, request
 

@@ -23,7 +23,7 @@ from onceward.errors import SourceError
 from onceward.people import Person, SourceRecord
 from onceward.queues import MemoryQueue
 from onceward.stores import MemoryStore
-from onceward.testing.queues import parked_records, wait_until
+from onceward.testing.queues.base import parked_records, wait_until
 from tests.learning.backends import server_of
 from tests.learning.samples import JOHN, VERBS, statement, uuid
 

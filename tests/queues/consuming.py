@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from onceward.queues import Consumer, MemoryQueue
-from onceward.testing.queues import wait_until
+from onceward.testing.queues.base import wait_until
 
 
 async def consumed(queue: MemoryQueue, handler: Any, **choices: Any) -> None:

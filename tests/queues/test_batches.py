@@ -13,7 +13,7 @@ import pytest
 from onceward import AsyncOnce, ConfigurationError, Mismatch, Once, Replayed, StoreUnavailable
 from onceward.queues import Batch, Consumer, MemoryQueue
 from onceward.stores import MemoryStore
-from onceward.testing.queues import parked_records, wait_until
+from onceward.testing.queues.base import parked_records, wait_until
 
 Clients = Callable[[], Once | AsyncOnce]
 

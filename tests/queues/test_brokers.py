@@ -17,7 +17,8 @@ from onceward.queues import Consumer, Message, Queue
 from onceward.queues.nats import NatsQueue
 from onceward.queues.redis_streams import RedisStreamQueue
 from onceward.stores import MemoryStore
-from onceward.testing.queues import HandlerLog, QueueConformance, recording_handler, wait_until
+from onceward.testing.queues import QueueConformance
+from onceward.testing.queues.base import HandlerLog, recording_handler, wait_until
 from tests.queues.brokers import Broker, OnNats, OnRabbit, OnRedisStreams
 from tests.servers import nats, rabbitmq
 from tests.servers.nats import NatsServer

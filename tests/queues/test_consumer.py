@@ -22,7 +22,7 @@ from onceward.queues.function_work import FunctionWork, decoder
 from onceward.queues.in_flight import InFlight
 from onceward.queues.settlement import DeliveryResult
 from onceward.stores import MemoryStore
-from onceward.testing.queues import AckLosingQueue, HandlerLog, UnreliableStore, parked_records, recording_handler
+from onceward.testing.queues.base import AckLosingQueue, HandlerLog, UnreliableStore, parked_records, recording_handler
 from tests.queues.consuming import consumed
 from tests.queues.test_consumer_trouble import Nameless
 

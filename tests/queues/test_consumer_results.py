@@ -18,7 +18,7 @@ from onceward.queues import Consumer, Delivery, MemoryQueue, Message
 from onceward.queues.claims import claim_deliveries
 from onceward.queues.result_batch import ResultBatch
 from onceward.stores import MemoryStore
-from onceward.testing.queues import HandlerLog, parked_records, recording_handler, wait_until
+from onceward.testing.queues.base import HandlerLog, parked_records, recording_handler, wait_until
 from tests.queues.consuming import consumed
 
 

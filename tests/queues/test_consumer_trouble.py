@@ -13,7 +13,7 @@ from onceward import AsyncOnce, RecordState, StoreUnavailable
 from onceward.queues import Consumer, Delivery, MemoryQueue, Message
 from onceward.stores import MemoryStore
 from onceward.stores.sqlite import SQLiteStore
-from onceward.testing.queues import HandlerLog, UnreliableStore, parked_records, recording_handler, wait_until
+from onceward.testing.queues.base import HandlerLog, UnreliableStore, parked_records, recording_handler, wait_until
 from tests.faulty import FaultyNetwork, FaultyStore
 from tests.queues.consuming import consumed
 

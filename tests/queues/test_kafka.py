@@ -13,7 +13,7 @@ from onceward.queues import Consumer, Delivery
 from onceward.queues.kafka import KafkaQueue
 from onceward.queues.offsets import Offsets
 from onceward.stores import MemoryStore
-from onceward.testing.queues import wait_until
+from onceward.testing.queues.base import wait_until
 from tests.queues.cloud import SHORTEST_SESSION, OnKafka, of_group
 from tests.servers.kafka import KafkaServer
 

@@ -17,7 +17,7 @@ from onceward.protocol.ports import Filter
 from onceward.protocol.requests import Answer, ClaimRequest
 from onceward.queues import Consumer, Delivery, MemoryQueue
 from onceward.stores import MemoryStore
-from onceward.testing.queues import HandlerLog, parked_records, recording_handler, wait_until
+from onceward.testing.queues.base import HandlerLog, parked_records, recording_handler, wait_until
 from tests.queues.consuming import consumed
 
 NEVER = 3600.0

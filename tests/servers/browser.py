@@ -31,9 +31,14 @@ def opened() -> Iterator[Page]:
         try:
             page = browser.new_page()
             page.on("pageerror", lambda error: errors.append(f"error: {error}"))
-            page.on("console", lambda line: errors.append(f"console: {line.text}") if line.type == "error" else None)
+            page.on(
+                "console",
+                lambda line: (
+                    errors.append(f"console: {line.text} {line.location['url']}") if line.type == "error" else None
+                ),
+            )
             page.on("dialog", refuse)
             yield page
         finally:
             browser.close()
-    assert errors == []
+    assert errors == [], errors

@@ -77,7 +77,8 @@ class Admin:
     - `schedules`: the declared schedules of a client, by name.
     - `ready`: opens the store, if it is not open. `offload`: runs blocking work in a thread. `Admin.of` sets both.
 
-    All lists return pages of at most `limit` rows, and take the `cursor` of the previous page.
+    All lists return pages of at most `limit` rows, and take the `cursor` of the previous page. `wanted` filters them.
+    `why` is the reason in the audit trail. Filters and names that cannot be right raise `ConfigurationError`.
     """
 
     def __init__(
@@ -138,7 +139,10 @@ class Admin:
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def overview(self, since: Duration = "24h") -> Overview:
-        """Return the figures of the first page: outcomes by hour and scope, unfinished work, schedules, rules."""
+        """Return the figures of the first page: outcomes by hour and scope, unfinished work, schedules, rules.
+
+        `since` is how far to look back, rounded up to whole hours.
+        """
         await self.ready()
         hours = max(1, -(-microseconds(since, "since") // HOUR))
         return await figures.overview_of(self, hours)
@@ -161,7 +165,7 @@ class Admin:
         )
 
     async def find(self, text: str, *, limit: int = PAGE) -> list[KeyRow]:
-        """Return the records that a text of a search box means: an id, an exact key, or the start of a key.
+        """Return the records that the `text` of a search box means: an id, an exact key, or the start of a key.
 
         An exact key is found at once in every scope that has counters. Otherwise the latest records are searched.
         """
@@ -189,7 +193,7 @@ class Admin:
         return await failures.failure_groups(self.store, narrowed)
 
     async def failure_group(self, group: str, wanted: ListingFilter = EVERYTHING) -> list[KeyRow]:
-        """Return the records of one failure group, the latest first."""
+        """Return the records of one failure group, the latest first. `group` is the id that `failures` returned."""
         await self.ready()
         records, now = await self.group_records(group, wanted)
         return [key_row(one, now) for one in records]
@@ -216,7 +220,7 @@ class Admin:
         return await schedule_admin.rows(self)
 
     async def schedule(self, name: str) -> ScheduleDetail | None:
-        """Return a declared schedule with its latest and next slots; None if the client does not declare it."""
+        """Return a schedule by its `name`, with its latest and next slots; None if the client does not declare it."""
         await self.ready()
         return await schedule_admin.detail(self, name)
 
@@ -235,7 +239,7 @@ class Admin:
     async def entities(
         self, scope: str, *, cursor: str | None = None, limit: int = PAGE, values: bool = False
     ) -> EntityPage:
-        """Return a page of the entities of a scope that have a latest state. Values only with `values`."""
+        """Return a page of the entities of a `scope` that have a latest state. Values only with `values`."""
         await self.ready()
         return await states.entities(self, scope, cursor, limit, values=values)
 
@@ -268,7 +272,10 @@ class Admin:
     async def audit(
         self, *, id: str | None = None, within: Duration | None = None, limit: int = 100
     ) -> list[AuditEntry]:
-        """Return manual changes, newest first: of one record, or of all that are visible."""
+        """Return manual changes, newest first: of the record with this `id`, or of all that are visible.
+
+        `within` is how far to look back, such as `"7d"`.
+        """
         await self.ready()
         wanted = AuditFilter(
             id=None if id is None else details.parsed_id(id),
@@ -297,9 +304,10 @@ class Admin:
         group: str | None = None,
         limit: int = bulk.MAX_TARGETS,
     ) -> Preview:
-        """Return what the action would change: the records with these ids, of this filter, or of this failure group.
+        """Return what an `action` would change. Nothing changes; pass the preview to `apply`.
 
-        At most `limit` records are included. Nothing changes; pass the preview to `apply`.
+        Name the records by their `ids`, by a filter (`wanted`), or by the failure `group` that `failures` returned. At
+        most `limit` records are included.
         """
         await self.ready()
         limit = min(limit, bulk.MAX_TARGETS)
@@ -307,29 +315,33 @@ class Admin:
         return bulk.make_preview(action, records, now, more=more)
 
     async def apply(self, preview: Preview, *, why: str = "", on_progress: OnProgress | None = None) -> Applied:
-        """Change the records of the preview that have not changed since. Each change writes an audit entry."""
+        """Change the records of a `preview` that have not changed since. Each change writes an audit entry.
+
+        `on_progress` is called with how many records are done, and their total. Return what was changed, and what was
+        refused.
+        """
         await self.ready()
         return await bulk.apply(
             self.store, preview, who=self.who, why=why, visible=self.visible, on_progress=on_progress
         )
 
     async def pause_schedule(self, name: str, *, why: str = "") -> bool:
-        """Pause a declared schedule: no runner starts its slots. Return False if it is already paused."""
+        """Pause the declared schedule `name`: no runner starts its slots. Return False if it is already paused."""
         await self.ready()
         return await schedule_admin.set_paused(self, name, why, paused=True)
 
     async def resume_schedule(self, name: str, *, why: str = "") -> bool:
-        """Resume a paused schedule. Return False if it is not paused."""
+        """Resume the paused schedule `name`. Return False if it is not paused."""
         await self.ready()
         return await schedule_admin.set_paused(self, name, why, paused=False)
 
     async def run_schedule_now(self, name: str, *, why: str = "") -> str:
-        """Ask the runners of a declared schedule to run it now. Return the id of the run's record."""
+        """Ask the runners of the schedule `name` to run it now. Return the id of the run's record."""
         await self.ready()
         return await schedule_admin.run_now(self, name, why)
 
     async def answer_review(self, one: str, other: str, *, same: bool) -> None:
-        """Answer whether a pair is one person."""
+        """Answer whether the people with the ids `one` and `other` are the `same`. Needs `people`."""
         if self.people is None:
             raise ConfigurationError("there is no database of people", hint="pass people=People(…)")
         people = _sync(self.people)

@@ -52,7 +52,10 @@ MAX_ENCODED: Final = 1 << 20  # characters of an encoded preview
 
 
 class Target(Struct, frozen=True, array_like=True):
-    """A record as the operator saw it."""
+    """A record as the operator saw it. If its `token` or `state` has changed since, it is left alone.
+
+    `id`, `scope` and `key` identify it.
+    """
 
     id: bytes
     token: int
@@ -69,7 +72,10 @@ class NotAllowed(Struct, frozen=True):
 
 
 class Preview(Struct, frozen=True):
-    """What an action would change. `more`: more records match than the limit; preview them after these are done."""
+    """What an `action` would change (`targets`), and which records it would leave alone and why (`refused`).
+
+    `more`: more records match than the limit; preview them after these are done.
+    """
 
     action: Action
     targets: list[Target]
@@ -101,7 +107,7 @@ def decode_preview(text: str) -> Preview:
 
 
 class Applied(Struct, frozen=True):
-    """What an action has changed, and which records it left alone."""
+    """What an action has changed (`done`), and which records it left alone and why (`refused`)."""
 
     done: list[Target]
     refused: list[NotAllowed]

@@ -13,17 +13,21 @@ DEFAULT_FIELDS: Final = (
 
 
 class Redaction:
-    """The rule that hides values: a field is hidden if its name contains one of these words, in any case."""
+    """The rule that hides values. A field is hidden if its name contains one of the words `fields`, in any case.
+
+    Without words, common names of secrets and payment data are hidden.
+    """
 
     def __init__(self, *fields: str) -> None:
         words = fields or DEFAULT_FIELDS
         self._hides = re.compile("|".join(map(re.escape, words)), re.IGNORECASE).search
 
     def hides(self, field: str) -> bool:
+        """Return whether the value of a `field` with this name is hidden."""
         return self._hides(field) is not None
 
     def apply(self, value: Any) -> Any:
-        """Return a JSON value with hidden fields replaced by `***`, at any depth.
+        """Return a JSON `value` with hidden fields replaced by `***`, at any depth.
 
         A list of two whose first item is a hidden name is a field too: headers, and maps whose keys are not all texts.
         """

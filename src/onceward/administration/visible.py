@@ -9,7 +9,7 @@ from onceward.protocol.listing import ListingFilter
 
 
 class Visible(Struct, frozen=True):
-    """The scopes and tenants that an operator is limited to. Empty means all; both must match.
+    """The `scopes` and `tenants` that an operator is limited to. Empty means all; both must match.
 
     A scope without a tenant (`shop/charge`) includes all tenants of the operation.
     """
@@ -19,6 +19,7 @@ class Visible(Struct, frozen=True):
 
     @property
     def everything(self) -> bool:
+        """Whether nothing is hidden from this operator."""
         return not self.scopes and not self.tenants
 
     def includes(self, scope: str) -> bool:

@@ -41,7 +41,7 @@ from .program import (
     wants_json,
 )
 from .retry_spans import unversioned
-from .settings import operations_from_file, retry_spans
+from .settings import PURPOSES, operations_from_file, retry_spans
 
 ORDERS = click.Choice([order.value for order in SortOrder])
 KEY = click.argument("key", metavar="KEY")
@@ -263,7 +263,13 @@ def stats(since: str | None) -> None:
 @SCOPE
 @common_options
 def config() -> None:
-    """Show the effective settings and their sources. Passwords are masked."""
+    """Show the effective settings and their sources. Passwords are masked.
+
+    \b
+    Examples:
+      onceward config
+      onceward config --store redis://cache:6379/0 -o json
+    """
     settings = {
         name: (url_without_secrets(setting.value), setting.source) for name, setting in current_settings().items()
     }
@@ -271,5 +277,6 @@ def config() -> None:
     if wants_json():
         display.print_json({name: {"value": value, "source": source} for name, (value, source) in settings.items()})
         return
-    rows = [[name, value, source] for name, (value, source) in settings.items()]
-    display.print_table(("SETTING", "VALUE", "FROM"), rows, elastic=(1,))
+    span = "time the sender redelivers"
+    rows = [[name, value, source, PURPOSES.get(name, span)] for name, (value, source) in settings.items()]
+    display.print_table(("SETTING", "VALUE", "FROM", "MEANING"), rows, elastic=(1, 3))

@@ -52,7 +52,12 @@ def people_group() -> None:
 @PEOPLE
 @OUTPUT
 def search_command(*, wanted: tuple[str, ...], limit: int, url: str) -> None:
-    """List people whose fields contain these texts. Case and accents do not matter."""
+    """List people whose fields contain these texts. Case and accents do not matter.
+
+    \b
+    Example:
+      onceward people search name=schmidt city=berlin
+    """
     fields = dict(_parse_field(one) for one in wanted)
     with _open(url) as people:
         found = people.search(limit, **fields)
@@ -60,7 +65,8 @@ def search_command(*, wanted: tuple[str, ...], limit: int, url: str) -> None:
         display.print_json([person_json(person) for person in found])
         return
     if not found:
-        click.echo("No one was found.", err=True)
+        wanted_text = " and ".join(f"{text!r} in {name}" for name, text in fields.items())
+        click.echo(safe(f"No one was found with {wanted_text}."), err=True)
     rows = [[person.id, ", ".join(person.sources), _fields_text(person)] for person in found]
     if rows:
         display.print_table(("ID", "SOURCES", "FIELDS"), rows, elastic=(1, 2))
@@ -78,7 +84,12 @@ def _parse_field(written: str) -> tuple[str, str]:
 @PEOPLE
 @OUTPUT
 def show_command(*, id: str, url: str) -> None:
-    """Show a person, its records, why each belongs to it, and the evidence of every merge."""
+    """Show a person, its records, why each belongs to it, and the evidence of every merge.
+
+    \b
+    Example:
+      onceward people show p7 -o json
+    """
     with _open(url) as people:
         person = get_person(people, id)
         links = people.links(person.id)
@@ -119,7 +130,13 @@ def show_command(*, id: str, url: str) -> None:
 @PEOPLE
 @OUTPUT
 def export_command(*, file: Path, what: str, kind: str | None, url: str) -> None:
-    """Write all people to a file: golden records, the crosswalk to the source records, or the evidence."""
+    """Write all people to a file: golden records, the crosswalk to the source records, or the evidence.
+
+    \b
+    Examples:
+      onceward people export people.csv
+      onceward people export crosswalk.parquet --what crosswalk
+    """
     from onceward.people.export import export
 
     with _open(url) as people:
@@ -136,6 +153,10 @@ def delete_command(*, id: str, yes: bool, url: str) -> None:
     """Erase a person: every record, key, id and question, and the stored data about its imported rows.
 
     If a source still contains the person, its next import adds the person again.
+
+    \b
+    Example:
+      onceward people delete p7 --yes
     """
     with _open(url) as people:
         ask("Erase this person", person_lines(people, id), yes=yes)
@@ -152,6 +173,10 @@ def answer_command(*, file: Path, who: str | None, url: str) -> int:
     """Answer many questions: a CSV file with the columns one, other and answer (same or different).
 
     A line that cannot be applied is reported; the other lines are still applied. Applying a file again changes nothing.
+
+    \b
+    Example:
+      onceward people answer answers.csv --who anna
     """
     done = failed = 0
     with _open(url) as people, file.open(encoding="utf-8-sig", newline="") as lines:
@@ -187,12 +212,18 @@ def train_command(*, relink: bool, url: str) -> None:
     """Estimate from the stored records how often fields agree and how frequent names are. No labels are needed.
 
     Answers from `onceward review` improve the estimates. Later decisions use them to compute their confidence.
+
+    \b
+    Example:
+      onceward people train --relink
     """
     with _open(url) as people:
         model = people.train()
         count = people.relink() if relink else 0
     if not model.records:
-        raise CommandError("there are too few records to learn from; the default model stays", Exit.ATTENTION)
+        raise CommandError(
+            "there are too few records to learn from; the default model stays → import at least 50", Exit.ATTENTION
+        )
     click.echo(f"Learned from {model.records:,} records and {model.answers:,} answers.", err=True)
     if relink:
         click.echo(f"{count:,} records were compared again.", err=True)
@@ -211,6 +242,10 @@ def link_command(*, backend: str, url: str) -> None:
     operators' answers still decide first. Running it again changes nothing.
 
     With --backend spark, it runs on the Spark session that spark-submit or the environment configures.
+
+    \b
+    Example:
+      onceward people link --into postgresql://app@db/people
     """
     shown = sys.stderr.isatty()
 
@@ -220,6 +255,8 @@ def link_command(*, backend: str, url: str) -> None:
 
     with _open(url) as people:
         before = len(people)
+        if shown:
+            click.echo(f"Finding similar pairs on {backend} …", err=True)
         count = people.link(backend, progress=show)
         total, questions = len(people), len(people.reviews(MAX_QUESTIONS))
     if shown:

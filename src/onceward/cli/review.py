@@ -97,7 +97,10 @@ def _check_arguments(ids: tuple[str, ...], answer: str | None, numbers: tuple[in
 def get_person(people: People, id: str) -> Person:
     person = people.get(id)
     if person is None:
-        raise ConfigurationError(f"there is no person {id!r}", hint="`onceward review` lists the pairs")
+        raise ConfigurationError(
+            f"there is no person {id!r}",
+            hint="`onceward people search name=…` finds ids; `onceward review` lists pairs",
+        )
     return person
 
 

@@ -28,6 +28,20 @@ DEFAULTS: dict[str, str] = {
     "settle_timeout": "10m",
     "after_crash": "rerun",
 }
+PURPOSES: dict[str, str] = {
+    "store": "where the records are",
+    "app": "first part of the scope",
+    "tenant": "only this tenant",
+    "scope": "only this scope",
+    "output": "format of the output",
+    "window": "run: how long to replay",
+    "lease": "run: block after a crash",
+    "wait": "run: wait for another owner",
+    "settle_timeout": "run: retry storing the result",
+    "after_crash": "run: action after a crash",
+}
+"""What each setting is for, in 80 columns with the rest. Those of `run` do not apply to your Python code."""
+
 VARIABLES = {name: ENVIRONMENT if name == "store" else f"ONCEWARD_{name.upper()}" for name in DEFAULTS}
 RETRY_SPANS = "retry_spans"
 """A table, only in files: for each scope or operation, how long its sender redelivers."""

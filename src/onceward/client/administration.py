@@ -28,7 +28,15 @@ class Administration(BaseClient):
     """The methods of `Once` that read, change or delete existing records."""
 
     def read(self, key: Any, *, name: str | None = None) -> SagaEntry | None:
-        """Return the record under the key, or None. If it is a saga, its journal is `.saga`."""
+        """Return the record under the key, or None. If it is a saga, its journal is `.saga`.
+
+        Args:
+            key: The key, a `Key` object, or the readable key that a listing shows.
+            name: The operation that the key belongs to.
+
+        Raises:
+            StoreUnavailable: The store does not answer.
+        """
         from onceward.sagas import records as saga_records  # imported here: few programs need it, and imports take time
 
         given = self.key(key, name=name)
@@ -44,10 +52,21 @@ class Administration(BaseClient):
         seen: Entry | None = None,
         why: str | None = None,
     ) -> bool:
-        """Forget the record, so that the key can be claimed again. Return whether there was a record.
+        """Forget the record, so that the next call with this key runs.
 
-        Raise if a worker still holds its lease, unless `force` is set. `seen` is an entry that `read` returned: raise
-        if the record has changed since. With `why`, the change is written to the audit trail.
+        Args:
+            key: The key, a `Key` object, or the readable key that a listing shows.
+            name: The operation that the key belongs to.
+            force: Forget the record even if a worker still holds its lease. That worker's result is then rejected.
+            seen: An entry that `read` returned. If the record has changed since, nothing is forgotten.
+            why: The reason. With it, the change is written to the audit trail.
+
+        Returns:
+            Whether there was a record.
+
+        Raises:
+            AlreadyRunning: A worker holds the lease, and `force` is not set.
+            NotAcquired: The record has changed since it was `seen`.
         """
         from onceward.sagas import records as saga_records
 
@@ -63,9 +82,19 @@ class Administration(BaseClient):
         )
 
     def resolve(self, key: Any, finding: applied | Finding, *, name: str | None = None, why: str | None = None) -> None:
-        """Resolve a PARKED attempt with a `finding`: `applied(value)`, `not_applied` or `abandon`.
+        """Resolve a PARKED attempt: state whether its work took effect.
 
-        If the key belongs to a function of this client, the value must have its return type. With `why`, it is audited.
+        Args:
+            key: The key, a `Key` object, or the readable key that a listing shows.
+            finding: `applied(value)` completes the record with this result. `not_applied` lets the next call run.
+                `abandon` fails the record for good.
+            name: The operation that the key belongs to.
+            why: The reason. With it, the change is written to the audit trail.
+
+        Raises:
+            NotAcquired: The record under this key is missing or not PARKED, or it has changed in the meantime.
+            ConfigurationError: The value cannot be stored. If the key belongs to a function of this client, the value
+                must have its return type.
         """
         from onceward.sagas import records as saga_records
 
@@ -84,7 +113,18 @@ class Administration(BaseClient):
         )
 
     def purge(self, limit: int = 10_000, *, why: str | None = None) -> int:
-        """Delete up to `limit` expired records. Return how many were deleted. With `why`, it is audited."""
+        """Delete expired records.
+
+        Args:
+            limit: The maximum number of records to delete. Repeat the call until it returns less.
+            why: The reason. With it, the purge is written to the audit trail.
+
+        Returns:
+            How many records were deleted.
+
+        Raises:
+            StoreUnavailable: The store does not answer.
+        """
         return run(records.purge(self.engine, limit, sign("purge", why)))
 
     def erase(
@@ -99,9 +139,21 @@ class Administration(BaseClient):
         """Erase all records of a tenant or scope, or with a key prefix, and everything that names their keys.
 
         That includes notes, results, latest states, audit entries, and counters by tenant. By default nothing is
-        deleted: the returned counts are a preview. Pass `dry_run=False` to erase. Keys that a worker is processing are
-        kept and counted; erase again later. If an erased key is delivered again, it runs as new work. The audit trail
-        gets one entry with `why`, without any key.
+        deleted: the returned counts are a preview. Keys that a worker is processing are kept and counted; erase again
+        later. If an erased key is delivered again, it runs as new work.
+
+        Args:
+            tenant: Erase the records of this tenant.
+            scope: Erase the records of this scope, written as in listings.
+            prefix: Erase only readable keys that start with this text.
+            dry_run: Only count. Pass False to erase.
+            why: The reason. The audit trail gets one entry with it, without any key.
+
+        Returns:
+            What was erased, or would be.
+
+        Raises:
+            ConfigurationError: Neither `tenant`, `scope` nor `prefix` is given, or the store cannot erase.
         """
         from .erasure import erase, erase_signature, erasure_filter
 
@@ -113,9 +165,16 @@ class Administration(BaseClient):
     def audit(
         self, key: Any = None, *, name: str | None = None, within: Duration | None = None, limit: int = 100
     ) -> list[AuditEntry]:
-        """Return which manual changes were made and why, newest first: under this key, or under all keys.
+        """Return which manual changes were made, by whom and why, newest first.
 
-        `within` is how far to look back, and `limit` the maximum number of entries.
+        Args:
+            key: Only changes of this key. By default, of all keys.
+            name: The operation that the key belongs to.
+            within: How far to look back, such as `"7d"`. By default, as far as the trail is kept.
+            limit: The maximum number of entries.
+
+        Raises:
+            StoreUnavailable: The store does not answer.
         """
         return run(
             records.audit(
@@ -132,7 +191,14 @@ class Administration(BaseClient):
         run(records.migrate(self.engine))
 
     def stats(self, since: Duration = "24h") -> CounterTotals:
-        """Return the counters of the last `since`, by scope, of all processes whose clients have `counters=True`."""
+        """Return the counters by scope, of all processes whose clients have `counters=True`.
+
+        Args:
+            since: How far to look back, rounded to whole hours.
+
+        Raises:
+            ConfigurationError: The store keeps no counters.
+        """
         from onceward.observe.figures import stats
 
         return run(stats(self.engine, microseconds(since, "since")))
@@ -140,14 +206,23 @@ class Administration(BaseClient):
     def check(
         self, *, rules: Mapping[str, Any] | None = None, alert: Alert | None = None, store_only: bool = False
     ) -> list[Broken]:
-        """Return the health rules that are broken now; `rules` overrides thresholds.
+        """Return the health rules that are broken now. Call it when your program starts, too.
 
-        `alert` is called for each broken rule, at most once in 24 h. Four rules read records (PENDING,
-        PARKED, FAILED, schedules). The others need counters (`counters=True`): without them, an empty list does not
-        mean that these rules hold.
+        Four rules read records (PENDING, PARKED, FAILED, schedules). The others need counters (`counters=True`):
+        without them, an empty list does not mean that these rules hold.
 
-        Raise StoreNotSetUp if the store's tables are missing, and StoreUnavailable if it does not answer: call this
-        when your program starts. With `store_only=True`, check nothing else: fast enough for a readiness probe.
+        Args:
+            rules: Thresholds that override the defaults, by the name of the rule.
+            alert: Called for each broken rule, at most once in 24 h however many processes check.
+            store_only: Check only that the store answers and has its tables: fast enough for a readiness probe.
+
+        Returns:
+            One `Broken` per broken rule and scope. Empty if none is, or with `store_only`.
+
+        Raises:
+            StoreNotSetUp: The store's tables are missing.
+            StoreUnavailable: The store does not answer.
+            ConfigurationError: `rules` names an unknown rule.
         """
         run(records.check_store(self.engine))
         if store_only:

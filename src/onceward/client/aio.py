@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
-from datetime import datetime
 from typing import Any, Literal, Self, Unpack, overload
 
 from onceward.engine.engine import Engine
@@ -13,8 +12,6 @@ from onceward.engine.many import execute_all
 from onceward.engine.runner import execute
 from onceward.engine.stream import ItemOutcome
 from onceward.keys.small import is_small
-from onceward.latest.api import AsyncLatestState
-from onceward.locks.api import AsyncHeldLock, AsyncLock, lock_job, try_acquire_async
 from onceward.operations.async_function import AsyncDecorator, AsyncFunction, SkippingAsyncDecorator
 from onceward.operations.block import AsyncClaimBlock
 from onceward.operations.decorator import DecoratorSettings, Item, P, T, value_or_raise
@@ -23,44 +20,53 @@ from onceward.operations.operation import KeySource, TenantSource
 from onceward.operations.streams import iterate_async
 from onceward.operations.table import declared_operation
 from onceward.operations.transaction import AsyncWithin
-from onceward.protocol.duration import Duration, microseconds
-from onceward.protocol.latest import LatestStateOptions
+from onceward.protocol.duration import Duration
 from onceward.protocol.outcome import Outcome
 from onceward.protocol.policy import (
-    SECOND,
     OnDone,
-    OnLost,
     OnRunning,
     Settings,
 )
 from onceward.recovery.decision import Recovery
-from onceward.recovery.deliveries import sweeper
 from onceward.recovery.sweeper import OnRecovered
-from onceward.runtime.aio import AsyncioRuntime, AsyncWorkerPool
+from onceward.runtime.aio import AsyncioRuntime
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
-from onceward.sagas.api import AsyncSaga, SagaChoices
-from onceward.sagas.definition import Step
-from onceward.schedules.api import (
-    AsyncScheduled,
-    AsyncScheduleDecorator,
-    AsyncTickBlock,
-    read_pattern,
-    runners,
-    schedule_decorator,
-)
-from onceward.schedules.definition import TickChoices
-from onceward.schedules.runner import OnResult, run_loop
+from onceward.schedules.runner import OnResult
 from onceward.stores.cached import CachedStore
 
 from .async_administration import AsyncAdministration
+from .async_features import AsyncFeatures
 from .declarations import DeclaringEngine
 from .operation_decorator import OperationDecorator
 from .refusals import refuse_sync
 
 
-class AsyncOnce(AsyncAdministration, OperationDecorator[AsyncDecorator, SkippingAsyncDecorator]):
-    """The async client: does work once per key. Same options and methods as `Once`, awaited."""
+class AsyncOnce(AsyncAdministration, AsyncFeatures, OperationDecorator[AsyncDecorator, SkippingAsyncDecorator]):
+    """The async client: does work once per key. Its methods are those of `Once`, awaited.
+
+    In every method, `key` is any value that identifies the work (`name` is the operation that it belongs to), `fn` is
+    the work with its `args` and `kwargs`, and `settings` and `choices` override the client's defaults.
+
+    Every call may raise `StoreUnavailable` or another `StoreError`; then nothing was run. Calls that run work raise a
+    subclass of `NotAcquired` if they may not run it, `OutcomeUnknown` if the store did not confirm the result, and
+    otherwise what the work itself raises. Settings that cannot work raise `ConfigurationError`.
+
+    Args:
+        store: A URL or a store object. The default is $ONCEWARD_STORE_URL, else `sqlite:///onceward.db`.
+        app: The application. It is part of every key, so that applications can share a store.
+        tenant: The customer, for clients that serve one customer only. It is part of every key.
+        cipher: Encrypts stored results and inputs, such as `AesGcm(key)`.
+        accept_plain: Whether to replay results that were stored before there was a cipher.
+        fingerprint_key: At least 16 secret bytes. With it, fingerprints are HMACs, so that a reader of the store cannot
+            test guesses about payloads.
+        cache: How many completed results this process caches. 0 caches none.
+        counters: Whether to count outcomes by scope and hour in the store, for `stats` and `check`.
+        operations: Declared operations for `@once.operation(name)`: a file such as `"onceward.toml"`, a mapping, or an
+            `Operations` object.
+        mode: `"enforce"` (default), `"observe"` or `"off"`. $ONCEWARD_MODE overrides it.
+        defaults: Policy settings for all work of this client, such as `window` and `lease`.
+    """
 
     _is_async = True
 
@@ -104,7 +110,26 @@ class AsyncOnce(AsyncAdministration, OperationDecorator[AsyncDecorator, Skipping
         tenant: TenantSource = None,
         **settings: Any,
     ) -> Any:
-        """Decorate an async function: `@once`, or `@once(key="charge:{order_id}", window="24h", …)`."""
+        """Decorate an async function: `@once`, or `@once(key="charge:{order_id}", window="24h")`.
+
+        Decorating a sync function raises `ConfigurationError`: use `Once` for it.
+
+        Args:
+            fn: The function, if `@once` is used without parentheses.
+            key: How to build the key from the arguments: a template, a list of argument names, a callable, or a source
+                such as `Payload`. By default all arguments form the key.
+            name: The operation that the keys belong to. The default is the module and name of the function, so renaming
+                the function starts with new keys.
+            version: Part of the key. Change it if earlier results must not be replayed any more.
+            tenant: Separates customers. A template such as `"{org_id}"`, or a callable that gets the arguments.
+            settings: Policy settings for this function. They override the client's defaults.
+
+        Returns:
+            The decorated function, with the same signature. Without `fn`, a decorator.
+
+        Raises:
+            ConfigurationError: The key names an unknown argument, or the settings cannot work together.
+        """
 
         def decorate(fn: Callable[..., Any]) -> Any:
             refuse_sync(fn)
@@ -118,7 +143,27 @@ class AsyncOnce(AsyncAdministration, OperationDecorator[AsyncDecorator, Skipping
         return AsyncFunction(self, declared_operation(self, fn, name, choices, is_async=True))
 
     async def run(self, key: Any, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Await fn(*args) once under this key. Return its value, or raise an error that says why there is none."""
+        """Await `fn(*args, **kwargs)` once under this key, and return its value.
+
+        If the key is completed, the stored value is returned and `fn` is not called. If another worker is processing
+        the key, the call waits for its result, up to the setting `wait`.
+
+        Args:
+            key: Any value that identifies the work, such as `"order-7"` or `("order", 7)`.
+            fn: The work. It becomes part of the fingerprint: another function under the same key raises
+                `PayloadMismatch`.
+            args: Positional arguments of `fn`.
+            kwargs: Keyword arguments of `fn`.
+
+        Returns:
+            What `fn` returned, now or in an earlier call.
+
+        Raises:
+            NotAcquired: The key is running, parked, failed or has another payload. `fn` was not called.
+            OutcomeUnknown: `fn` was called, but the store did not confirm its result.
+            StoreUnavailable: The store does not answer. `fn` was not called.
+            Exception: Whatever `fn` itself raises.
+        """
         quick = is_quick_call(key, fn, args, kwargs)
         job = self.job(key, fn, args, kwargs) if quick else await job_for_key(self, key, fn, args, kwargs)
         value: T = value_or_raise(await execute(self.engine, job), job.policy)
@@ -127,7 +172,23 @@ class AsyncOnce(AsyncAdministration, OperationDecorator[AsyncDecorator, Skipping
     async def outcome(
         self, key: Any, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> Outcome[T]:
-        """Like `run`, but return the `Outcome`."""
+        """Like `run`, but return the `Outcome`: what happened, under which key, in which attempt.
+
+        Use it if duplicates and failures are ordinary results for you, not exceptions.
+
+        Args:
+            key: Any value that identifies the work.
+            fn: The work.
+            args: Positional arguments of `fn`.
+            kwargs: Keyword arguments of `fn`.
+
+        Returns:
+            `Executed`, `Replayed`, `Running`, `Failed`, `Mismatch`, `Parked` or `Unknown`. An exception of `fn` is in
+            `Failed.exception`.
+
+        Raises:
+            StoreUnavailable: The store does not answer. `fn` was not called.
+        """
         return await execute(self.engine, await job_for_key(self, key, fn, args, kwargs))
 
     async def map(
@@ -139,9 +200,23 @@ class AsyncOnce(AsyncAdministration, OperationDecorator[AsyncDecorator, Skipping
         name: str | None = None,
         **settings: Unpack[Settings],
     ) -> list[Outcome[T]]:
-        """Call fn(item) once per key; keys are claimed in batches. Return the outcomes in input order.
+        """Call `fn(item)` once per key for each item. Keys are claimed in batches.
 
-        An item that fails does not stop the others.
+        An item that fails does not stop the others, and `map` does not raise for it.
+
+        Args:
+            fn: The work. If it is decorated, its own key and settings are used, and you must not pass others.
+            items: The inputs. All of them are read before the first one is processed; for long inputs use `imap`.
+            key: How to build the key from the arguments of `fn`, as in `@once(key=…)`.
+            name: The operation that the keys belong to (default: module and name of the function).
+            settings: Policy settings that override the client's defaults.
+
+        Returns:
+            One outcome per item, in input order.
+
+        Raises:
+            ConfigurationError: `fn` is decorated and you pass a key or settings, or `fn` is not async.
+            StoreUnavailable: The store does not answer.
         """
         operation, make = self.job_maker(fn, key, name, settings)
         return await execute_all(self.engine, await jobs_of(self.engine.runtime, items, operation, make))
@@ -155,9 +230,22 @@ class AsyncOnce(AsyncAdministration, OperationDecorator[AsyncDecorator, Skipping
         name: str | None = None,
         **settings: Unpack[Settings],
     ) -> AsyncGenerator[ItemOutcome[Item, T], None]:
-        """Like `map`, but yield an `ItemOutcome` for each item as soon as it is known: `async for one in once.imap(…)`.
+        """Return an iterator like `map`: it reads items as needed, and yields each outcome as soon as it is known.
 
         If you stop early, close the iterator (`aclose()`): it releases the keys whose work has not begun.
+
+        Args:
+            fn: The work. If it is decorated, its own key and settings are used.
+            items: The inputs. An endless iterator is fine: at most 32 keys are claimed ahead.
+            key: How to build the key from the arguments of `fn`, as in `@once(key=…)`.
+            name: The operation that the keys belong to (default: module and name of the function).
+            settings: Policy settings that override the client's defaults.
+
+        Returns:
+            An async iterator of `ItemOutcome`. The order is that of completion; `index` is the position in the input.
+
+        Raises:
+            ConfigurationError: `fn` is decorated and you pass a key or settings, or `fn` is not async.
         """
         operation, make = self.job_maker(fn, key, name, settings)
         return iterate_async(self.engine, items, operation, make)
@@ -172,101 +260,54 @@ class AsyncOnce(AsyncAdministration, OperationDecorator[AsyncDecorator, Skipping
         type: Any = Any,
         **settings: Unpack[Settings],
     ) -> AsyncClaimBlock:
-        """Own the key while a block runs: `async with once.claim(key) as claim:`. Raise NotAcquired if refused.
+        """Return a block that owns the key while it runs: `async with once.claim(key) as claim:`.
 
-        `type` is the type of the result that `claim.complete` records. Without it, the result keeps its own type.
+        Call `claim.complete(value)` in the block to record a result. If the block ends without it, the result is None.
+        If the block raises, the attempt has failed.
+
+        Args:
+            key: Any value that identifies the work.
+            name: The operation that the key belongs to. By default, all keys given directly share one operation.
+            payload: Compared with the payload of earlier claims of this key. A different one raises `PayloadMismatch`.
+            note: Small facts to keep in the record, such as `{"order": "7"}`.
+            type: The type of the result that `claim.complete` records. By default, the result keeps its own type.
+            settings: Policy settings that override the client's defaults.
+
+        Returns:
+            The block. Entering it claims the key and returns an `AsyncClaim`.
+
+        Raises:
+            NotAcquired: When entering: the key is done, running, failed, parked, or has another payload.
+            ConfigurationError: A setting is unknown, or applies only to functions.
         """
         job = functools.partial(self.claim_job, key, name, payload, note or {}, settings, type=type)
         return AsyncClaimBlock(self.engine, job() if is_quick(key) and is_small(payload) else job)
 
-    def lock(
-        self, name: Any, *, lease: Duration | None = None, wait: Duration | None = None, on_lost: OnLost = "notify"
-    ) -> AsyncLock:
-        """Hold a lock: `async with once.lock("sync", lease="30s") as lock:`. Wait up to `wait` for it."""
-        job = functools.partial(lock_job, self, name, lease, wait, on_lost)
-        return AsyncLock(self.engine, job() if is_quick(name) else job)
-
-    async def try_lock(
-        self, name: Any, *, lease: Duration | None = None, on_lost: OnLost = "notify"
-    ) -> AsyncHeldLock | None:
-        """Return the lock, or None if another owner holds it. Use it as a `with` block, or call `release()`."""
-        return await try_acquire_async(self.lock(name, lease=lease, wait=0, on_lost=on_lost))
-
     def within(self, connection: Any) -> AsyncWithin:
-        """Claim, run and record in your own transaction: `async with once.within(connection) as tx:`."""
+        """Return a block that works in your transaction: `async with once.within(connection) as tx:`.
+
+        Inside, `tx.run`, `tx.outcome` and `tx.call` write their records through your connection, so your rows and the
+        records commit or roll back together. Onceward never commits: you do.
+
+        Args:
+            connection: A connection or session to the database that holds the records.
+
+        Returns:
+            The block.
+
+        Raises:
+            ConfigurationError: When entering: the store cannot join transactions, or the connection is not to its
+                database.
+        """
         return AsyncWithin(self, connection)
 
-    @overload
-    def state(self, name: str, type: type[T], **choices: Unpack[LatestStateOptions]) -> AsyncLatestState[T]: ...
-    @overload
-    def state(self, name: str, type: Any = Any, **choices: Unpack[LatestStateOptions]) -> AsyncLatestState[Any]: ...
-    def state(self, name: str, type: Any = Any, **choices: Unpack[LatestStateOptions]) -> AsyncLatestState[Any]:
-        """Keep the latest value of each entity, in whatever order the events arrive.
-
-        `type` is the type of the values. Duplicates are recognised for `window` ("7d"), and deleted entities remembered
-        for `keep_deleted` ("30d"). An event more than `max_clock_skew` ("5m") ahead of the store's clock is `Parked`.
-        """
-        return AsyncLatestState(self, name, type, **choices)
-
-    def schedule(
-        self, pattern: str, *, tz: str = "UTC", name: str | None = None, **choices: Unpack[TickChoices]
-    ) -> AsyncScheduleDecorator:
-        """Declare a schedule: `@once.schedule("*/5 8-18 * * 1-6")`. `onceward schedule` runs each slot once."""
-        decorator: AsyncScheduleDecorator = schedule_decorator(
-            self, AsyncScheduled, read_pattern(pattern, tz), name, choices
-        )
-        return decorator
-
-    def tick(
-        self,
-        name: str,
-        scheduled_at: datetime | str | None = None,
-        *,
-        pattern: str | None = None,
-        tz: str = "UTC",
-        rerun: bool = False,
-        **choices: Unpack[TickChoices],
-    ) -> AsyncTickBlock:
-        """Run one slot that an external scheduler triggers: `async with once.tick("report", scheduled_at):`."""
-        return AsyncTickBlock(self, name, scheduled_at, choices, pattern=pattern, tz=tz, rerun=rerun)
-
-    async def run_schedules(self, *, on_result: OnResult | None = None) -> None:
-        """Run the declared schedules when they are due, until `stop()`. Then wait for running slots to finish.
-
-        `on_result` is called with a `Ran` for each slot that ran in this process, and a `Missed` for skipped slots.
-        """
-        await run_loop(self.engine, runners(self, on_result), AsyncWorkerPool())
-
-    def saga(
-        self,
-        name: str,
-        *steps: Step,
-        input_type: Callable[..., Any] | None = None,
-        key: KeySource = None,
-        version: str | int | None = None,
-        tenant: TenantSource = None,
-        **choices: Unpack[SagaChoices],
-    ) -> AsyncSaga:
-        """Declare a saga: in the end, either all of its steps are done, or all are undone.
-
-        `once.saga("order", Step("charge", charge, undo=refund))`. Call it with its input as keyword arguments;
-        `input_type` is a function or class with these parameters.
-        """
-        return AsyncSaga(self, name, steps, input_type, choices, key=key, version=version, tenant=tenant)
-
-    async def recover(self, *, every: Duration | None = None, on_result: OnRecovered | None = None) -> Recovery:
-        """Finish interrupted calls of operations with `store_input=True` that are not redelivered. Return the counts.
-
-        It returns when nothing is due. With `every`, it repeats at that interval until `stop()`. `on_result` is called
-        with a `Recovered` for each record that it handled, and for each pass in which the store failed.
-        """
-        worker = sweeper(self, on_result)
-        if every is None:
-            return await worker.until_idle()
-        return await worker.until_stopped(AsyncWorkerPool(), microseconds(every, "every") / SECOND)
-
     async def close(self, timeout: float = 10.0) -> None:
-        """Stop claiming, let running work finish (up to `timeout` seconds), stop the heartbeat, close the store."""
+        """Stop claiming, wait for running work, stop the heartbeat, and close the store.
+
+        Args:
+            timeout: How many seconds to wait for running work. Work that takes longer is reported; its key is free when
+                its lease expires.
+        """
         self.stop()
         await asyncio.to_thread(
             self.heartbeat.drain, timeout, has_claims_in_flight=lambda: bool(self.engine.claims_in_flight)

@@ -28,7 +28,15 @@ class AsyncAdministration(BaseClient):
     """The methods of `AsyncOnce` that read, change or delete existing records."""
 
     async def read(self, key: Any, *, name: str | None = None) -> SagaEntry | None:
-        """Return the record under the key, or None. If it is a saga, its journal is `.saga`."""
+        """Return the record under the key, or None. If it is a saga, its journal is `.saga`.
+
+        Args:
+            key: The key, a `Key` object, or the readable key that a listing shows.
+            name: The operation that the key belongs to.
+
+        Raises:
+            StoreUnavailable: The store does not answer.
+        """
         given = await key_object(self, key, name)
         codec, _ = self.settings_for(given)
         return await saga_records.read(self.engine, given, codec, by_text=by_text(key, name))
@@ -42,10 +50,21 @@ class AsyncAdministration(BaseClient):
         seen: Entry | None = None,
         why: str | None = None,
     ) -> bool:
-        """Forget the record, so that the key can be claimed again. Return whether there was a record.
+        """Forget the record, so that the next call with this key runs.
 
-        Raise if a worker still holds its lease, unless `force` is set. `seen` is an entry that `read` returned: raise
-        if the record has changed since. With `why`, the change is written to the audit trail.
+        Args:
+            key: The key, a `Key` object, or the readable key that a listing shows.
+            name: The operation that the key belongs to.
+            force: Forget the record even if a worker still holds its lease. That worker's result is then rejected.
+            seen: An entry that `read` returned. If the record has changed since, nothing is forgotten.
+            why: The reason. With it, the change is written to the audit trail.
+
+        Returns:
+            Whether there was a record.
+
+        Raises:
+            AlreadyRunning: A worker holds the lease, and `force` is not set.
+            NotAcquired: The record has changed since it was `seen`.
         """
         return await saga_records.forget(
             self.engine,
@@ -59,9 +78,19 @@ class AsyncAdministration(BaseClient):
     async def resolve(
         self, key: Any, finding: applied | Finding, *, name: str | None = None, why: str | None = None
     ) -> None:
-        """Resolve a PARKED attempt: `applied(value)`, `not_applied` or `abandon`. With `why`, it is audited.
+        """Resolve a PARKED attempt: state whether its work took effect.
 
-        If the key belongs to a function of this client, the value must have its return type.
+        Args:
+            key: The key, a `Key` object, or the readable key that a listing shows.
+            finding: `applied(value)` completes the record with this result. `not_applied` lets the next call run.
+                `abandon` fails the record for good.
+            name: The operation that the key belongs to.
+            why: The reason. With it, the change is written to the audit trail.
+
+        Raises:
+            NotAcquired: The record under this key is missing or not PARKED, or it has changed in the meantime.
+            ConfigurationError: The value cannot be stored. If the key belongs to a function of this client, the value
+                must have its return type.
         """
         given = await key_object(self, key, name)
         codec, policy = self.settings_for(given)
@@ -76,7 +105,18 @@ class AsyncAdministration(BaseClient):
         )
 
     async def purge(self, limit: int = 10_000, *, why: str | None = None) -> int:
-        """Delete up to `limit` expired records. Return how many were deleted. With `why`, it is audited."""
+        """Delete expired records.
+
+        Args:
+            limit: The maximum number of records to delete. Repeat the call until it returns less.
+            why: The reason. With it, the purge is written to the audit trail.
+
+        Returns:
+            How many records were deleted.
+
+        Raises:
+            StoreUnavailable: The store does not answer.
+        """
         return await records.purge(self.engine, limit, sign("purge", why))
 
     async def erase(
@@ -91,9 +131,21 @@ class AsyncAdministration(BaseClient):
         """Erase all records of a tenant or scope, or with a key prefix, and everything that names their keys.
 
         That includes notes, results, latest states, audit entries, and counters by tenant. By default nothing is
-        deleted: the returned counts are a preview. Pass `dry_run=False` to erase. Keys that a worker is processing are
-        kept and counted; erase again later. If an erased key is delivered again, it runs as new work. The audit trail
-        gets one entry without any key.
+        deleted: the returned counts are a preview. Keys that a worker is processing are kept and counted; erase again
+        later. If an erased key is delivered again, it runs as new work.
+
+        Args:
+            tenant: Erase the records of this tenant.
+            scope: Erase the records of this scope, written as in listings.
+            prefix: Erase only readable keys that start with this text.
+            dry_run: Only count. Pass False to erase.
+            why: The reason. The audit trail gets one entry with it, without any key.
+
+        Returns:
+            What was erased, or would be.
+
+        Raises:
+            ConfigurationError: Neither `tenant`, `scope` nor `prefix` is given, or the store cannot erase.
         """
         wanted = erasure_filter(tenant, scope, prefix)
         signed = erase_signature(wanted, why)
@@ -103,7 +155,17 @@ class AsyncAdministration(BaseClient):
     async def audit(
         self, key: Any = None, *, name: str | None = None, within: Duration | None = None, limit: int = 100
     ) -> list[AuditEntry]:
-        """Return which manual changes were made and why, newest first: under this key, or under all keys."""
+        """Return which manual changes were made, by whom and why, newest first.
+
+        Args:
+            key: Only changes of this key. By default, of all keys.
+            name: The operation that the key belongs to.
+            within: How far to look back, such as `"7d"`. By default, as far as the trail is kept.
+            limit: The maximum number of entries.
+
+        Raises:
+            StoreUnavailable: The store does not answer.
+        """
         return await records.audit(
             self.engine,
             None if key is None else await key_object(self, key, name),
@@ -117,20 +179,36 @@ class AsyncAdministration(BaseClient):
         await records.migrate(self.engine)
 
     async def stats(self, since: Duration = "24h") -> CounterTotals:
-        """Return the counters of the last `since`, by scope, of all processes whose clients have `counters=True`."""
+        """Return the counters by scope, of all processes whose clients have `counters=True`.
+
+        Args:
+            since: How far to look back, rounded to whole hours.
+
+        Raises:
+            ConfigurationError: The store keeps no counters.
+        """
         return await stats(self.engine, microseconds(since, "since"))
 
     async def check(
         self, *, rules: Mapping[str, Any] | None = None, alert: AsyncAlert | None = None, store_only: bool = False
     ) -> list[Broken]:
-        """Return the health rules that are broken now; `rules` overrides thresholds.
+        """Return the health rules that are broken now. Call it when your program starts, too.
 
-        `alert` is called for each broken rule, at most once in 24 h. Four rules read records (PENDING,
-        PARKED, FAILED, schedules). The others need counters (`counters=True`): without them, an empty list does not
-        mean that these rules hold.
+        Four rules read records (PENDING, PARKED, FAILED, schedules). The others need counters (`counters=True`):
+        without them, an empty list does not mean that these rules hold.
 
-        Raise StoreNotSetUp if the store's tables are missing, and StoreUnavailable if it does not answer: call this
-        when your program starts. With `store_only=True`, check nothing else: fast enough for a readiness probe.
+        Args:
+            rules: Thresholds that override the defaults, by the name of the rule.
+            alert: Called for each broken rule, at most once in 24 h however many processes check.
+            store_only: Check only that the store answers and has its tables: fast enough for a readiness probe.
+
+        Returns:
+            One `Broken` per broken rule and scope. Empty if none is, or with `store_only`.
+
+        Raises:
+            StoreNotSetUp: The store's tables are missing.
+            StoreUnavailable: The store does not answer.
+            ConfigurationError: `rules` names an unknown rule.
         """
         await records.check_store(self.engine)
         if store_only:

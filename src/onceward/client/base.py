@@ -133,7 +133,10 @@ class BaseClient(ClientControls):
         return self.engine.store
 
     def using(self, *, tenant: str | None = None, **settings: Any) -> Self:
-        """Return a client with other defaults or another tenant. It shares the store, heartbeat and events."""
+        """Return a client with another tenant, or with policy `settings` that override the defaults of this one.
+
+        It shares the store, heartbeat and events. A `tenant` of None keeps that of this client.
+        """
         refuse_skip(settings)
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
@@ -208,7 +211,7 @@ class BaseClient(ClientControls):
             self.recoverable.append(operation)
 
     def key(self, key: Any, *, name: str | None = None) -> Key:
-        """Return the `Key` object for a key; `name` is the operation that it belongs to."""
+        """Return the `Key` object for a key, or raise InvalidKey. Nothing is read. `name` is its operation."""
         return key if isinstance(key, Key) else make_key(self._scope(name or SHARED_OPERATION), key)
 
     def _scope(self, operation: str) -> Scope:

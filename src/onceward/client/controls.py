@@ -20,7 +20,15 @@ class ClientControls:
     engine: DeclaringEngine
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` for every event of this client. Return a function that unsubscribes it."""
+        """Call a function for every event of this client.
+
+        Args:
+            listener: Called with an `Event`, in the thread where it happens. It must be fast and must not raise; an
+                exception is logged and ignored.
+
+        Returns:
+            A function that unsubscribes the listener.
+        """
         return self.engine.bus.subscribe(listener)
 
     @property

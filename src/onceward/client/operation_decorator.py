@@ -45,7 +45,15 @@ class OperationDecorator(BaseClient, Generic[D, S]):
         **choices: Unpack[CommonSettings],
     ) -> D: ...
     def operation(self, name: str, **choices: Any) -> Any:
-        """Return a decorator for a declared operation: `@once.operation("email")`. `choices` add settings to it."""
+        """Return a decorator for an operation that a table or file declares: `@once.operation("email")`.
+
+        Args:
+            name: The name in the table that the client got as `operations`.
+            choices: More settings for this function. Settings that the table declares cannot be repeated here.
+
+        Raises:
+            ConfigurationError: The table has no such operation, or it declares one of the `choices` itself.
+        """
         self.operations[name].settings_with(choices)  # raise at the decorator, not at the first call
         return partial(self._decorate_as, name, choices)
 

@@ -10,12 +10,9 @@ from onceward.operations.block import ClaimBlock
 from onceward.operations.decorator import DecoratorSettings, Item, P, T, refuse_task
 from onceward.operations.function import Decorator, Function, SkippingDecorator, call_sync, execute_sync
 from onceward.operations.operation import KeySource, TenantSource
-from onceward.protocol.duration import Duration, microseconds
 from onceward.protocol.outcome import Outcome
 from onceward.protocol.policy import (
-    SECOND,
     OnDone,
-    OnLost,
     OnRunning,
     Settings,
 )
@@ -23,37 +20,20 @@ from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 
 from .administration import Administration
+from .features import Features
 from .operation_decorator import OperationDecorator
 from .refusals import refuse_undecoratable
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from onceward.engine.stream import ItemOutcome
-    from onceward.latest.api import LatestState
-    from onceward.locks.api import HeldLock, Lock
     from onceward.operations.async_function import AsyncFunction
     from onceward.operations.transaction import Within
-    from onceward.protocol.latest import LatestStateOptions
-    from onceward.recovery.decision import Recovery
-    from onceward.recovery.sweeper import OnRecovered
-    from onceward.sagas.api import Saga, SagaChoices
-    from onceward.sagas.definition import Step
-    from onceward.schedules.api import ScheduleDecorator, TickBlock
-    from onceward.schedules.definition import TickChoices
-    from onceward.schedules.runner import OnResult
 
     from .aio import AsyncOnce
 
 
-class Once(Administration, OperationDecorator[Decorator, SkippingDecorator]):
+class Once(Administration, Features, OperationDecorator[Decorator, SkippingDecorator]):
     """The sync client: does work once per key.
-
-    `store` is a URL or a store object (default: $ONCEWARD_STORE_URL, else sqlite:///onceward.db). `app` and `tenant`
-    are part of every key. `cache` is how many completed results this process caches. `counters` counts outcomes by
-    scope and hour in the store. With `fingerprint_key`, at least 16 secret bytes, fingerprints are HMACs, so that a
-    reader of the store cannot test guesses about payloads. `mode` is "enforce" (default), "observe" or "off";
-    $ONCEWARD_MODE overrides it. The other arguments are default policy settings.
 
     In every method, `key` is any value that identifies the work (`name` is the operation that it belongs to), `fn` is
     the work with its `args` and `kwargs`, and `settings` and `choices` override the client's defaults.
@@ -61,6 +41,21 @@ class Once(Administration, OperationDecorator[Decorator, SkippingDecorator]):
     Every call may raise `StoreUnavailable` or another `StoreError`; then nothing was run. Calls that run work raise a
     subclass of `NotAcquired` if they may not run it, `OutcomeUnknown` if the store did not confirm the result, and
     otherwise what the work itself raises. Settings that cannot work raise `ConfigurationError`.
+
+    Args:
+        store: A URL or a store object. The default is $ONCEWARD_STORE_URL, else `sqlite:///onceward.db`.
+        app: The application. It is part of every key, so that applications can share a store.
+        tenant: The customer, for clients that serve one customer only. It is part of every key.
+        cipher: Encrypts stored results and inputs, such as `AesGcm(key)`.
+        accept_plain: Whether to replay results that were stored before there was a cipher.
+        fingerprint_key: At least 16 secret bytes. With it, fingerprints are HMACs, so that a reader of the store cannot
+            test guesses about payloads.
+        cache: How many completed results this process caches. 0 caches none.
+        counters: Whether to count outcomes by scope and hour in the store, for `stats` and `check`.
+        operations: Declared operations for `@once.operation(name)`: a file such as `"onceward.toml"`, a mapping, or an
+            `Operations` object.
+        mode: `"enforce"` (default), `"observe"` or `"off"`. $ONCEWARD_MODE overrides it.
+        defaults: Policy settings for all work of this client, such as `window` and `lease`.
     """
 
     def _runtime(self) -> ThreadRuntime:
@@ -105,10 +100,25 @@ class Once(Administration, OperationDecorator[Decorator, SkippingDecorator]):
         tenant: TenantSource = None,
         **settings: Any,
     ) -> Any:
-        """Decorate a function: `@once`, or `@once(key="charge:{order_id}", …)`. Async functions run on `once.aio`.
+        """Decorate a function: `@once`, or `@once(key="charge:{order_id}", window="24h")`.
 
-        `key` builds the key from the arguments. `name` is the operation (default: module and name of the function).
-        A new `version` starts with new keys. `tenant` separates customers. Return the decorated function.
+        An async function becomes an `AsyncFunction`, which runs on `once.aio`.
+
+        Args:
+            fn: The function, if `@once` is used without parentheses.
+            key: How to build the key from the arguments: a template, a list of argument names, a callable, or a source
+                such as `Payload`. By default all arguments form the key.
+            name: The operation that the keys belong to. The default is the module and name of the function, so renaming
+                the function starts with new keys.
+            version: Part of the key. Change it if earlier results must not be replayed any more.
+            tenant: Separates customers. A template such as `"{org_id}"`, or a callable that gets the arguments.
+            settings: Policy settings for this function. They override the client's defaults.
+
+        Returns:
+            The decorated function, with the same signature. Without `fn`, a decorator.
+
+        Raises:
+            ConfigurationError: The key names an unknown argument, or the settings cannot work together.
         """
 
         def decorate(fn: Callable[..., Any]) -> Any:
@@ -146,12 +156,48 @@ class Once(Administration, OperationDecorator[Decorator, SkippingDecorator]):
             engine.stopping = True
 
     def run(self, key: Any, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call fn(*args) once under this key. Return its value, or raise an error that says why there is none."""
+        """Call `fn(*args, **kwargs)` once under this key, and return its value.
+
+        If the key is completed, the stored value is returned and `fn` is not called. If another worker is processing
+        the key, the call waits for its result, up to the setting `wait`.
+
+        Args:
+            key: Any value that identifies the work, such as `"order-7"` or `("order", 7)`.
+            fn: The work. It becomes part of the fingerprint: another function under the same key raises
+                `PayloadMismatch`.
+            args: Positional arguments of `fn`.
+            kwargs: Keyword arguments of `fn`.
+
+        Returns:
+            What `fn` returned, now or in an earlier call.
+
+        Raises:
+            NotAcquired: The key is running, parked, failed or has another payload. `fn` was not called.
+            OutcomeUnknown: `fn` was called, but the store did not confirm its result.
+            StoreUnavailable: The store does not answer. `fn` was not called.
+            Exception: Whatever `fn` itself raises.
+        """
         value: T = call_sync(self.engine, self.job(key, fn, args, kwargs))
         return value
 
     def outcome(self, key: Any, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
-        """Like `run`, but return the `Outcome`."""
+        """Like `run`, but return the `Outcome`: what happened, under which key, in which attempt.
+
+        Use it if duplicates and failures are ordinary results for you, not exceptions.
+
+        Args:
+            key: Any value that identifies the work.
+            fn: The work.
+            args: Positional arguments of `fn`.
+            kwargs: Keyword arguments of `fn`.
+
+        Returns:
+            `Executed`, `Replayed`, `Running`, `Failed`, `Mismatch`, `Parked` or `Unknown`. An exception of `fn` is in
+            `Failed.exception`.
+
+        Raises:
+            StoreUnavailable: The store does not answer. `fn` was not called.
+        """
         return execute_sync(self.engine, self.job(key, fn, args, kwargs))
 
     def map(
@@ -163,9 +209,23 @@ class Once(Administration, OperationDecorator[Decorator, SkippingDecorator]):
         name: str | None = None,
         **settings: Unpack[Settings],
     ) -> list[Outcome[T]]:
-        """Call fn(item) once per key, for each of `items`. Return the outcomes in input order.
+        """Call `fn(item)` once per key for each item. Keys are claimed in batches.
 
-        Keys are claimed in batches. An item that fails does not stop the others, and `map` does not raise for it.
+        An item that fails does not stop the others, and `map` does not raise for it.
+
+        Args:
+            fn: The work. If it is decorated, its own key and settings are used, and you must not pass others.
+            items: The inputs. All of them are read before the first one is processed; for long inputs use `imap`.
+            key: How to build the key from the arguments of `fn`, as in `@once(key=…)`.
+            name: The operation that the keys belong to (default: module and name of the function).
+            settings: Policy settings that override the client's defaults.
+
+        Returns:
+            One outcome per item, in input order.
+
+        Raises:
+            ConfigurationError: `fn` is decorated and you pass a key or settings, or `fn` is async.
+            StoreUnavailable: The store does not answer.
         """
         from onceward.engine.many import execute_all  # imported here: few programs need it, and imports take time
 
@@ -181,9 +241,22 @@ class Once(Administration, OperationDecorator[Decorator, SkippingDecorator]):
         name: str | None = None,
         **settings: Unpack[Settings],
     ) -> Generator[ItemOutcome[Item, T], None, None]:
-        """Return an iterator like `map`: an `ItemOutcome` for each of `items` as soon as it is known, read as needed.
+        """Return an iterator like `map`: it reads items as needed, and yields each outcome as soon as it is known.
 
         If you stop early, close the iterator: it releases the keys whose work has not begun.
+
+        Args:
+            fn: The work. If it is decorated, its own key and settings are used.
+            items: The inputs. An endless iterator is fine: at most 32 keys are claimed ahead.
+            key: How to build the key from the arguments of `fn`, as in `@once(key=…)`.
+            name: The operation that the keys belong to (default: module and name of the function).
+            settings: Policy settings that override the client's defaults.
+
+        Returns:
+            An iterator of `ItemOutcome`. The order is that of completion; `index` is the position in the input.
+
+        Raises:
+            ConfigurationError: `fn` is decorated and you pass a key or settings, or `fn` is async.
         """
         from onceward.operations.streams import iterate  # imported here, as in `map`
 
@@ -202,137 +275,53 @@ class Once(Administration, OperationDecorator[Decorator, SkippingDecorator]):
     ) -> ClaimBlock:
         """Return a block that owns the key while it runs: `with once.claim(key) as claim:`.
 
-        `payload` is compared with that of earlier claims. `note` holds small facts for the record. `type` is the type
-        of the result that `claim.complete` records; without it, the result keeps its own type. The block raises
-        `NotAcquired` if the key is done, running, failed or parked.
+        Call `claim.complete(value)` in the block to record a result. If the block ends without it, the result is None.
+        If the block raises, the attempt has failed.
+
+        Args:
+            key: Any value that identifies the work.
+            name: The operation that the key belongs to. By default, all keys given directly share one operation.
+            payload: Compared with the payload of earlier claims of this key. A different one raises `PayloadMismatch`.
+            note: Small facts to keep in the record, such as `{"order": "7"}`.
+            type: The type of the result that `claim.complete` records. By default, the result keeps its own type.
+            settings: Policy settings that override the client's defaults.
+
+        Returns:
+            The block. Entering it claims the key and returns a `Claim`.
+
+        Raises:
+            NotAcquired: When entering: the key is done, running, failed, parked, or has another payload.
+            ConfigurationError: A setting is unknown, or applies only to functions.
         """
         return ClaimBlock(self.engine, self.claim_job(key, name, payload, note or {}, settings, type=type))
 
-    def lock(
-        self, name: Any, *, lease: Duration | None = None, wait: Duration | None = None, on_lost: OnLost = "notify"
-    ) -> Lock:
-        """Return a lock to hold while a block runs: `with once.lock("sync", lease="30s") as lock:`.
-
-        It waits up to `wait` for another owner of the lock `name`. With `on_lost="cancel"`, async work is cancelled if
-        another owner takes over after the `lease` has expired.
-        """
-        from onceward.locks.api import Lock, lock_job  # imported here, as in `map`
-
-        return Lock(self.engine, lock_job(self, name, lease, wait, on_lost))
-
-    def try_lock(self, name: Any, *, lease: Duration | None = None, on_lost: OnLost = "notify") -> HeldLock | None:
-        """Return the lock, or None if another owner holds it. Use it as a `with` block, or call `release()`.
-
-        `lease` and `on_lost` are those of `lock`.
-        """
-        from onceward.locks.api import try_acquire
-
-        return try_acquire(self.lock(name, lease=lease, wait=0, on_lost=on_lost))
-
     def within(self, connection: Any) -> Within:
-        """Return a block that claims, runs and records in your transaction: `with once.within(connection) as tx:`.
+        """Return a block that works in your transaction: `with once.within(connection) as tx:`.
 
-        `connection` is a connection or session to the database where the records are. You commit or roll back.
+        Inside, `tx.run`, `tx.outcome` and `tx.call` write their records through your connection, so your rows and the
+        records commit or roll back together. Onceward never commits: you do.
+
+        Args:
+            connection: A connection or session to the database that holds the records.
+
+        Returns:
+            The block.
+
+        Raises:
+            ConfigurationError: When entering: the store cannot join transactions, or the connection is not to its
+                database.
         """
         from onceward.operations.transaction import Within  # imported here, as in `map`
 
         return Within(self, connection)
 
-    @overload
-    def state(self, name: str, type: type[T], **choices: Unpack[LatestStateOptions]) -> LatestState[T]: ...
-    @overload
-    def state(self, name: str, type: Any = Any, **choices: Unpack[LatestStateOptions]) -> LatestState[Any]: ...
-    def state(self, name: str, type: Any = Any, **choices: Unpack[LatestStateOptions]) -> LatestState[Any]:
-        """Return the latest values of the entities of `name`, in whatever order the events arrive.
-
-        `type` is the type of the values. Duplicates are recognised for `window` ("7d"), and deleted entities remembered
-        for `keep_deleted` ("30d"). An event more than `max_clock_skew` ("5m") ahead of the store's clock is `Parked`.
-        """
-        from onceward.latest.api import LatestState  # imported here, as in `map`
-
-        return LatestState(self, name, type, **choices)
-
-    def schedule(
-        self, pattern: str, *, tz: str = "UTC", name: str | None = None, **choices: Unpack[TickChoices]
-    ) -> ScheduleDecorator:
-        """Return a decorator that declares a schedule: `@once.schedule("*/5 8-18 * * 1-6")`.
-
-        `pattern` is a cron pattern in the time zone `tz`. `onceward schedule` runs each slot once.
-        """
-        from onceward.schedules.api import (
-            Scheduled,
-            read_pattern,
-            schedule_decorator,
-        )  # imported here, as in `map`
-
-        decorator: ScheduleDecorator = schedule_decorator(self, Scheduled, read_pattern(pattern, tz), name, choices)
-        return decorator
-
-    def tick(
-        self,
-        name: str,
-        scheduled_at: datetime | str | None = None,
-        *,
-        pattern: str | None = None,
-        tz: str = "UTC",
-        rerun: bool = False,
-        **choices: Unpack[TickChoices],
-    ) -> TickBlock:
-        """Return a block for one slot that an external scheduler triggers: `with once.tick("report", scheduled_at):`.
-
-        `scheduled_at` is the time of the slot. Without it, the slot is the latest one of the `pattern` in the time zone
-        `tz`. `rerun` makes another attempt of a slot that failed.
-        """
-        from onceward.schedules.api import TickBlock
-
-        return TickBlock(self, name, scheduled_at, choices, pattern=pattern, tz=tz, rerun=rerun)
-
-    def run_schedules(self, *, on_result: OnResult | None = None) -> None:
-        """Run the declared schedules when they are due, until `stop()`. Then wait for running slots to finish.
-
-        `on_result` is called with a `Ran` for each slot that ran in this process, and a `Missed` for skipped slots.
-        """
-        from onceward.runtime.threads import ThreadWorkerPool
-        from onceward.schedules.api import runners
-        from onceward.schedules.runner import run_loop
-
-        run(run_loop(self.engine, runners(self, on_result), ThreadWorkerPool()))
-
-    def saga(
-        self,
-        name: str,
-        *steps: Step,
-        input_type: Callable[..., Any] | None = None,
-        key: KeySource = None,
-        version: str | int | None = None,
-        tenant: TenantSource = None,
-        **choices: Unpack[SagaChoices],
-    ) -> Saga:
-        """Return a saga: in the end, either all of its `steps` are done, or all are undone.
-
-        `once.saga("order", Step("charge", charge, undo=refund))`. Call it with its input as keyword arguments;
-        `input_type` is a function or class with these parameters. A new `version` starts with new keys.
-        """
-        from onceward.sagas.api import Saga  # imported here, as in `map`
-
-        return Saga(self, name, steps, input_type, choices, key=key, version=version, tenant=tenant)
-
-    def recover(self, *, every: Duration | None = None, on_result: OnRecovered | None = None) -> Recovery:
-        """Finish interrupted calls of operations with `store_input=True` that are not redelivered. Return the counts.
-
-        It returns when nothing is due. With `every`, it repeats at that interval until `stop()`. `on_result` is called
-        with a `Recovered` for each record that it handled, and for each pass in which the store failed.
-        """
-        from onceward.recovery.deliveries import sweeper  # imported here, as in `map`
-        from onceward.runtime.threads import ThreadWorkerPool
-
-        worker = sweeper(self, on_result)
-        if every is None:
-            return run(worker.until_idle())
-        return run(worker.until_stopped(ThreadWorkerPool(), microseconds(every, "every") / SECOND))
-
     def close(self, timeout: float = 10.0) -> None:
-        """Stop claiming, let running work finish (up to `timeout` seconds), stop the heartbeat, close the store."""
+        """Stop claiming, wait for running work, stop the heartbeat, and close the store.
+
+        Args:
+            timeout: How many seconds to wait for running work. Work that takes longer is reported; its key is free when
+                its lease expires.
+        """
         from onceward.locks.flow import held_here  # imported here, as in `map`
 
         self.stop()

@@ -58,6 +58,7 @@ class Access:
                 object.__setattr__(self, name, tuple(value))
 
     def allows(self, needed: Level) -> bool:
+        """Return whether the level of this visitor is at least the `needed` one."""
         return parse_level(self.level) >= needed
 
     def at_most(self, highest: Level) -> Access:

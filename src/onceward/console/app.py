@@ -43,6 +43,7 @@ log = logging.getLogger("onceward.console")
 class Console:
     """Show and change records in a browser. An ASGI application: run it, or mount it in another one.
 
+    - `once`: the client whose store is shown.
     - `authorize(request)` returns what the sender may do: "none", "read", "act", "admin", or an `Access` that also
       limits scopes and tenants. Without it, only requests from this machine are answered.
     - `write`: whether the console may change anything. Without it, everybody has at most the level "read".
@@ -77,7 +78,7 @@ class Console:
         self._router = Router([*self._routes()], redirect_slashes=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Serve one request as an ASGI application, with `scope`, `receive` and `send` as ASGI defines them."""
         if scope["type"] == "lifespan":
             await self._router.lifespan(scope, receive, send)
             return

@@ -43,6 +43,7 @@ class LoopbackOnly:
         self.access = Access("admin") if access is None else access
 
     def __call__(self, request: Request) -> Access | None:
+        """Return the access of a `request` from this machine; None for any other."""
         client = request.client
         if client is None or not is_loopback(client.host):
             return None
@@ -61,6 +62,7 @@ class TokenAuth:
         self.access = Access("admin", user="token") if access is None else access
 
     def __call__(self, request: Request) -> Access | None:
+        """Return the access of a `request` with the token, in a header or the sign-in cookie; else None."""
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token):
             return self.access
@@ -89,6 +91,7 @@ class BasicAuth:
             raise ConfigurationError("BasicAuth needs a user", hint='BasicAuth({"ann": "a long password"})')
 
     def __call__(self, request: Request) -> Access | None:
+        """Return the access of a `request` with a known user and password; else None."""
         kind, _, encoded = request.headers.get("authorization", "").partition(" ")
         if kind.lower() != "basic":
             return None

@@ -16,12 +16,17 @@ from starlette.types import Message
 from .access import Access, LevelName
 from .app import Console
 
+__all__ = ["console_urls", "staff_only"]
+
 REQUEST = "django.request"
 """The name of Django's request in the ASGI scope, for `authorize`."""
 
 
 def console_urls(console: Console) -> list[Any]:
-    """Return the URL patterns of the console. It checks its forms itself, so Django's CSRF check is not needed."""
+    """Return the URL patterns of a `console`, for `include`.
+
+    The console checks its forms itself, so Django's CSRF check is not needed.
+    """
 
     def view(request: HttpRequest, path: str) -> HttpResponse:
         return answer(console, request, path)
@@ -30,10 +35,11 @@ def console_urls(console: Console) -> list[Any]:
 
 
 def staff_only(request: Request) -> Access | None:
-    """Use Django's users as `authorize`: staff may read. Actions need the permissions of the app `onceward.django`.
+    """Return the access of Django's user: staff may read. Pass this function as `authorize`.
 
-    `onceward.resolve_record` and `onceward.retry_record` together allow "act", and `onceward.forget_record` in addition
-    "admin". Superusers have all of them.
+    Actions need the permissions of the app `onceward.django`. `onceward.resolve_record` and `onceward.retry_record`
+    together allow "act", and `onceward.forget_record` in addition "admin". Superusers have all of them. A `request`
+    without a staff user gets None: no access.
     """
     django_request = request.scope.get(REQUEST)
     user = getattr(django_request, "user", None)

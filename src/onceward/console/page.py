@@ -37,6 +37,7 @@ class Page:
     - `group`: the heading in the menu under which it is listed. Empty: not listed.
     - `order`: its place in the group.
     - `needs_all`: hidden from visitors who see only some scopes or tenants, because its data have neither.
+    - `actions`: filled by `get` and `post`.
     """
 
     name: str
@@ -47,11 +48,17 @@ class Page:
     actions: list[Action] = field(default_factory=list)
 
     def get(self, path: str = "", *, needs: Level = Level.READ) -> Callable[[Handler], Handler]:
-        """Register what a GET of this path below the page's address answers."""
+        """Return a decorator for the handler of GET requests to a `path` below the page's address.
+
+        Visitors with a lower level than `needs` get 403.
+        """
         return self._add("GET", path, needs)
 
     def post(self, path: str, *, needs: Level = Level.ACT) -> Callable[[Handler], Handler]:
-        """Register what a POST to this path does. Origin, CSRF token and access are checked before it runs."""
+        """Return a decorator for the handler of POST requests to a `path` below the page's address.
+
+        Origin, CSRF token and access are checked before it runs. Visitors with a lower level than `needs` get 403.
+        """
         return self._add("POST", path, needs)
 
     def _add(self, method: str, path: str, needs: Level) -> Callable[[Handler], Handler]:

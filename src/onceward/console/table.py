@@ -20,6 +20,8 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uf
 class Column:
     """One column.
 
+    - `name`: the field of the row, and its name in CSV.
+    - `label`: the heading.
     - `kind`: how its values are shown, such as "time" or "number".
     - `link`: the field of the row that holds the address to which the cell leads.
     - `narrow`: whether it is shown at phone width.
@@ -34,7 +36,12 @@ class Column:
 
 @dataclass(frozen=True)
 class Empty:
-    """What the page says if there are no rows: what would be listed here, and how rows come into being."""
+    """What a page says if there are no rows.
+
+    - `title`: that there are none.
+    - `text`: what would be listed here, and how rows come into being.
+    - `code`: an example, shown as code.
+    """
 
     title: str
     text: str
@@ -45,6 +52,9 @@ class Empty:
 class Table:
     """Rows of plain values. Fields that no column shows (links, ids) are left out of CSV, and kept in JSON.
 
+    - `name`: the name of the list in JSON, and of the CSV file.
+    - `columns`, `rows`: what is shown. A row maps names of fields to values.
+    - `empty`: what is shown instead if there are no rows.
     - `next`: the cursor of the next page.
     - `now`: the store's time, which relative times are counted from.
     - `selectable`: the field that identifies a row for bulk actions. Empty: rows cannot be selected.
@@ -61,6 +71,7 @@ class Table:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> str:
+        """Return the rows, the cursor of the next page and the extra fields as a JSON document."""
         rows = [{name: self._plain(value) for name, value in row.items() if name != "href"} for row in self.rows]
         document = {self.name: rows, "next": self.next, **self.extra}
         return json.dumps(document, default=str, indent=1) + "\n"

@@ -71,20 +71,21 @@ class Visit:
         return self.request.path_params
 
     def filter(self, name: str) -> str:
-        """Return a filter of the query string; empty if it is not set."""
+        """Return the filter `name` of the query string; empty if it is not set."""
         return self.request.query_params.get(name, "").strip()
 
     def filters(self, *names: str) -> dict[str, str]:
+        """Return these filters by their `names`; those that are not set are empty."""
         return {name: self.filter(name) for name in names}
 
     async def call(self, flow: Coroutine[Any, Any, T]) -> T:
-        """Run a flow of the library: in a thread for `Once`, on this loop for `AsyncOnce`."""
+        """Run a `flow` of the library and return its result: in a thread for `Once`, on this loop for `AsyncOnce`."""
         if isinstance(self.once, Once):
             return await run_in_threadpool(run, flow)
         return await flow
 
     async def call_people(self, flow: Coroutine[Any, Any, T]) -> T:
-        """Run a flow that uses only the database of people: in a thread for `People`."""
+        """Run a `flow` that uses only the database of people, and return its result: in a thread for `People`."""
         people = self.console.admin.people
         return await run_in_threadpool(run, flow) if is_sync(people) else await flow
 
@@ -93,16 +94,20 @@ class Visit:
         return (await self.call(self.admin.keys(limit=1))).now
 
     def may(self, level: str) -> bool:
+        """Return whether the visitor has at least this `level`: "read", "act" or "admin"."""
         return self.access.allows(Level[level.upper()])
 
     def url(self, path: str, /, **query: object) -> str:
-        """Return an address of the console, below the path at which it is mounted. Query fields may have any name."""
+        """Return the address of a `path` of the console, below the path at which it is mounted.
+
+        `query` are the fields of the query string, with any name. Empty ones are left out.
+        """
         root = self.request.scope.get("root_path", "").rstrip("/")
         asked = {name: value for name, value in query.items() if value not in ("", None)}
         return quote(f"{root}/{path.lstrip('/')}", safe="/") + (f"?{urlencode(asked)}" if asked else "")
 
     def same_page(self, /, **changes: object) -> str:
-        """Return the address of this page with some filters changed. A new filter starts at the first page."""
+        """Return the address of this page with `changes` to its filters. A new filter starts at the first page."""
         query = dict(self.request.query_params.items())
         if "after" not in changes:
             query.pop("after", None)
@@ -116,7 +121,14 @@ class Visit:
         return self.same_page(after=self.filter("after"))
 
     def back(self, default: str, *, target: str | None = None, done: str = "", problem: str = "") -> Response:
-        """Redirect to the page that the form was on, and show a message there. Other sites are never a target."""
+        """Return a redirect to the page that the form was on, which shows a message there.
+
+        Args:
+            default: The path of the console to go to if the form names no page, or one of another site.
+            target: The page to go to instead.
+            done: The message about what was done.
+            problem: The message about what went wrong.
+        """
         target = self.form.get("back", "") if target is None else target
         root = self.request.scope.get("root_path", "").rstrip("/")
         is_ours = target.startswith(f"{root}/") and not target.startswith(("//", "/\\")) and "\\" not in target
@@ -125,13 +137,19 @@ class Visit:
         return response
 
     def render(self, template: str, status: int = 200, **values: Any) -> Response:
-        """Return a page. A request by htmx gets the same page: it selects the part that it replaces."""
+        """Return a page. A request by htmx gets the same page: it selects the part that it replaces.
+
+        `template` is the file of the template, `status` the HTTP status, and `values` are its variables.
+        """
         flash = self.console.flashes.take(self.request)
         context = {"visit": self, "console": self.console, "page": self.page, "flash": flash, **values}
         return Response(TEMPLATES.get_template(template).render(context), status, media_type="text/html")
 
     def table(self, template: str, table: Table, **values: Any) -> Response:
-        """Return a page with a table, or only the table as JSON or CSV if the address ends with `format=…`."""
+        """Return a page with a `table`, or only the table as JSON or CSV if the address ends with `format=…`.
+
+        `template` and `values` are those of `render`.
+        """
         kind = self.filter("format")
         if kind == "json":
             return Response(table.as_json(), media_type="application/json")

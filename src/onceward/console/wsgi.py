@@ -11,9 +11,11 @@ from .app import Console
 
 
 def wsgi_app(console: Console) -> Any:
-    """Return the console as a WSGI application. Its requests run on one event loop in a thread of its own.
+    """Return a `console` as a WSGI application. Its requests run on one event loop in a thread of its own.
 
-    It works with `Once`. An `AsyncOnce` belongs to the event loop of the application, which WSGI does not have.
+    Raises:
+        ConfigurationError: The console uses an `AsyncOnce`, which belongs to the event loop of an application. Use
+            `Once`.
     """
     from a2wsgi import ASGIMiddleware
 

@@ -164,7 +164,10 @@ class DjangoOnce(LazyClient, Once):
     _decorate_as = followed_operation(Once._decorate_as)  # noqa: SLF001 (of the base class)
 
     def close(self, timeout: float = 10.0) -> None:
-        """Stop claiming, let running work finish, and close the connections. In tests, the client stays usable."""
+        """Stop claiming, wait up to `timeout` seconds for running work, and close the connections.
+
+        In tests it does nothing: the client stays usable for the next test.
+        """
         if not is_test_environment():
             super().close(timeout)
 
@@ -183,7 +186,7 @@ class DjangoOnce(LazyClient, Once):
         return client
 
     def atomic(self, *, durable: bool = False) -> Atomic:
-        """Open `transaction.atomic()` and do work in it: `with once.atomic() as tx: tx.run(key, fn)`.
+        """Return a block that opens `transaction.atomic()`: `with once.atomic() as tx: tx.run(key, fn)`.
 
         The rows that `fn` writes and the record of its key are committed together. If the block is inside another
         transaction, it is a savepoint of it. `durable=True` refuses that, as in Django.
@@ -193,7 +196,10 @@ class DjangoOnce(LazyClient, Once):
         return Atomic(self, durable=durable)
 
     def within(self, connection: Any) -> DjangoWithin:
-        """Do work in a transaction that you have opened: `with once.within(connection) as tx: tx.run(key, fn)`."""
+        """Return a block in a transaction that you have opened: `with once.within(connection) as tx: tx.run(key, fn)`.
+
+        `connection` is that of Django, such as `django.db.connection`.
+        """
         from .atomic import DjangoWithin
 
         return DjangoWithin(self, connection)
@@ -208,7 +214,10 @@ class AsyncDjangoOnce(LazyClient, AsyncOnce):
     _decorate_as = followed_operation(AsyncOnce._decorate_as)  # noqa: SLF001 (of the base class)
 
     async def close(self, timeout: float = 10.0) -> None:
-        """Stop claiming, let running work finish, and close the connections. In tests, the client stays usable."""
+        """Stop claiming, wait up to `timeout` seconds for running work, and close the connections.
+
+        In tests it does nothing: the client stays usable for the next test.
+        """
         if not is_test_environment():
             await super().close(timeout)
 
@@ -220,7 +229,7 @@ class AsyncDjangoOnce(LazyClient, AsyncOnce):
         )
 
     def within(self, connection: Any) -> NoReturn:  # noqa: ARG002 (same parameters as for other clients)
-        """Raise: Django has no async transactions."""
+        """Raise `ConfigurationError`, whatever the `connection`: Django has no async transactions."""
         raise ConfigurationError(
             "aonce.within() is not possible: Django has no async transactions",
             hint="write a sync function that uses once.within(connection), and call it with sync_to_async",

@@ -55,7 +55,10 @@ class DjangoRequest(RequestContext):
 
 
 class IdempotencyMiddleware:
-    """Runs each request with an `Idempotency-Key` once, and sends the stored response to its duplicates."""
+    """Runs each request with an `Idempotency-Key` once, and sends the stored response to its duplicates.
+
+    Name it in `MIDDLEWARE`. Django passes `get_response`, the next middleware or the view.
+    """
 
     sync_capable: ClassVar = True
     async_capable: ClassVar = True
@@ -73,6 +76,7 @@ class IdempotencyMiddleware:
             self._configs: dict[ViewOptions | None, IdempotencyConfig] = {}
 
     def __call__(self, request: Any) -> Any:
+        """Return the response to a `request`: that of the view, or the stored one of an earlier request."""
         if self.is_async:
             return self._respond_async(request)
         found = self._find(request)

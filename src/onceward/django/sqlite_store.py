@@ -17,9 +17,10 @@ from onceward.protocol.capabilities import Schema, Transactions
 from onceward.protocol.ports import Clock
 from onceward.protocol.runtime import Runtime
 from onceward.stores.caller_connection import driver_connection, transaction_block
-from onceward.stores.sqlite import SQLiteJoined, SQLiteStore
+from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite import errors as sqlite_errors
 from onceward.stores.sqlite.connection import MEMORY, SQLiteConnection
+from onceward.stores.sqlite.joined import SQLiteJoined
 from onceward.stores.sqlite.schema import examine_open, prepare
 
 from .connection_access import django_connection

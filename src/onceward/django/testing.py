@@ -16,7 +16,7 @@ from .store import set_clock
 
 @contextmanager
 def fake_clock() -> Iterator[FakeClock]:
-    """Replace the clock of all records. Call `advance("10m")` of the clock instead of waiting."""
+    """Return a block in which all records use a `FakeClock`. Call its `advance("10m")` instead of waiting."""
     clock = FakeClock()
     stop = set_clock(clock)
     try:

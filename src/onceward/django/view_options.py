@@ -52,16 +52,20 @@ def idempotent(
     principal: Callable[[Any], Any] | None = None,
     **choices: Unpack[RouteOptions],
 ) -> Callable[[View], View]:
-    """Run the view once per `Idempotency-Key`. Decorate a view function, or a class through `method_decorator`.
-
-    - `required=False` lets requests without a key pass.
-    - `transactional=True` commits the rows that the view writes and its stored response in one transaction. A response
-      that frees the key, such as 503, rolls the rows back.
-    - `principal(request)` returns the owner of the key as a str; None: the request is not authenticated. By default it
-      is the primary key of `request.user`.
-    - The other options are those of `onceward.http.wsgi.IdempotencyMiddleware`, for this view.
+    """Return a decorator that runs the view once per `Idempotency-Key`. For a class, use `method_decorator`.
 
     `GET`, `HEAD`, `OPTIONS` and `TRACE` need no key.
+
+    Args:
+        required: Whether requests without a key are refused with 400. If False, they pass through.
+        transactional: Whether to commit the rows that the view writes and its stored response in one transaction. A
+            response that frees the key, such as 503, rolls the rows back.
+        principal: `principal(request)` returns the owner of the key as a str; None: the request is not authenticated.
+            By default it is the primary key of `request.user`.
+        choices: Options of `onceward.http.wsgi.IdempotencyMiddleware`, for this view.
+
+    Raises:
+        ConfigurationError: `transactional=True` on an async view, or the middleware is missing in `MIDDLEWARE`.
     """
 
     def decorate(view: View) -> View:

@@ -25,26 +25,32 @@ class Entry:
 
     @property
     def state(self) -> RecordState:
+        """PENDING, COMPLETED, FAILED, PARKED or FREE."""
         return self.record.state
 
     @property
     def key(self) -> str:
+        """The readable key. Long keys are shortened in it."""
         return self.record.key
 
     @property
     def scope(self) -> str:
+        """The scope, written as `app/operation` or `app/operation@tenant`."""
         return self.record.scope
 
     @property
     def attempt(self) -> int:
+        """The number of the current or last attempt, starting with 1."""
         return self.record.attempt
 
     @property
     def token(self) -> int:
+        """The fencing token of the last claim. Each claim of the key has a larger one."""
         return self.record.token
 
     @property
     def owner(self) -> str:
+        """The host and process that made the last attempt."""
         return self.record.owner
 
     @property
@@ -65,6 +71,7 @@ class Entry:
 
     @property
     def stored(self) -> bool:
+        """Whether the record is completed and has a stored result."""
         return self.record.state is RecordState.COMPLETED and self.record.stored and self.record.result is not None
 
     @property
@@ -74,22 +81,27 @@ class Entry:
 
     @property
     def created_at(self) -> datetime:
+        """When the key was first claimed, by the store's clock."""
         return time_of(self.record.created_at)
 
     @property
     def claimed_at(self) -> datetime:
+        """When the current or last attempt began."""
         return time_of(self.record.claimed_at)
 
     @property
     def updated_at(self) -> datetime:
+        """When the record last changed."""
         return time_of(self.record.updated_at)
 
     @property
     def lease_until(self) -> datetime | None:
+        """When another worker may take over, unless the owner renews its lease. None if there is no lease."""
         return None if self.record.lease_until is None else time_of(self.record.lease_until)
 
     @property
     def valid_until(self) -> datetime | None:
+        """When the window ends, so that the key can run again. None if it does not end, or has not begun."""
         return None if self.record.valid_until is None else time_of(self.record.valid_until)
 
     def __repr__(self) -> str:

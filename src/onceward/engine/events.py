@@ -74,7 +74,14 @@ NUMBERS = {name: int(level) for name, level in LEVELS.items()}
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """What happened, to which key. It never contains a payload or a result; the key is already escaped."""
+    """What happened, to which key. It never contains a payload or a result; the key is already escaped.
+
+    - `name`: what happened, such as `replayed`; the page about events lists all names.
+    - `key`, `scope`: the readable key, and its scope.
+    - `reason`: why, in a few words.
+    - `attempt`, `token`, `state`, `owner`: those of the record, if they are known.
+    - `error`: the exception, as text.
+    """
 
     name: str
     key: str
@@ -88,6 +95,7 @@ class Event(Struct, frozen=True, kw_only=True):
 
     @property
     def level(self) -> Level:
+        """The log level of the event, from DEBUG to ERROR."""
         return LEVELS[self.name]
 
 

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class ItemOutcome(Struct, Generic[Item, T], frozen=True, kw_only=True):
-    """What happened to one item of `once.imap`.
+    """What happened to one `item` of `once.imap`: its `outcome`.
 
     `index` is its position in the input. `done` is how many outcomes there are so far, including this one, of `total`;
     `total` is None if the length of the input is not known.

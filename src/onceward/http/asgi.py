@@ -37,6 +37,8 @@ from .response_buffer import App, Message, Receive, Scope, Send
 from .routes import Routes
 from .semantics import BODY_TOO_LARGE, KEY_HEADER, NO_LONGER_ALLOWED, IdempotentRequest, RawResponse
 
+__all__ = ["IdempotencyMiddleware"]
+
 # Server extensions that bypass `send`. An application that does not find them uses plain messages.
 _BYPASS_EXTENSIONS = frozenset(("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers"))
 
@@ -49,7 +51,17 @@ class Authenticated(NamedTuple):
 
 
 class IdempotencyMiddleware:
-    """`principal(scope)` returns the authenticated owner of the key as a str, or None. It may be async."""
+    """Runs each request with an `Idempotency-Key` once, and sends the stored response to its duplicates.
+
+    Args:
+        app: The ASGI application to protect.
+        once: The client that stores responses. For a `Once`, its async twin `once.aio` is used.
+        principal: `principal(scope)` returns the authenticated owner of the key as a str, or None. It may be async.
+        choices: Which routes use keys (`required`, `optional`, `methods`), and how. The HTTP guide lists the settings.
+
+    Raises:
+        ConfigurationError: No route is chosen, or a setting cannot work.
+    """
 
     def __init__(
         self,
@@ -68,6 +80,10 @@ class IdempotencyMiddleware:
         return self.config.routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request as an ASGI application. Requests without a rule pass through unchanged.
+
+        `scope`, `receive` and `send` are those of ASGI.
+        """
         if scope["type"] == "http" and (routes := self._routes.get(scope["method"].upper())) is not None:
             path, root = scope["path"], scope.get("root_path")
             required = routes.required(path_below(root, path) if root else path)

@@ -61,7 +61,10 @@ class IdempotencyKeys(httpx.Auth):
         self.requires_response_body = inner.requires_response_body
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Called by httpx for every request, sync or async. httpx closes the generator if no response arrives."""
+        """Add the key to a `request`. httpx calls this for every request, sync or async.
+
+        It yields the request, and closes with the response. httpx closes the generator if no response arrives.
+        """
         sent = self._add_key(request)
         status: int | None = None
         flow = self._auth.auth_flow(request)

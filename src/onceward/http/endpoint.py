@@ -93,10 +93,14 @@ class Endpoint(BaseEndpoint):
     """A sync endpoint: a WSGI application."""
 
     def respond(self, request: InboundRequest) -> Response:
-        """Return the response to a request."""
+        """Return the response to a `request`, for frameworks that are neither WSGI nor ASGI."""
         return run(self.respond_to(request))
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """Serve one request as a WSGI application: call `start_response(…)`, and return the body.
+
+        `environ` is the request, as WSGI defines it.
+        """
         response = self._wsgi_response(environ)
         start_response(f"{response.status} {response.reason}", [*response.headers, *_content_length(response)])
         return [response.body] if response.body else []
@@ -136,10 +140,11 @@ class AsyncEndpoint(BaseEndpoint):
     """An async endpoint: an ASGI application."""
 
     async def respond(self, request: InboundRequest) -> Response:
-        """Return the response to a request."""
+        """Return the response to a `request`, for frameworks that are neither WSGI nor ASGI."""
         return await self.respond_to(request)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request as an ASGI application, with `scope`, `receive` and `send` as ASGI defines them."""
         if scope["type"] == "lifespan":
             await _serve_lifespan(receive, send)
             return

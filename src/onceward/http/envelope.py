@@ -25,7 +25,9 @@ REQUIRED_ATTRIBUTES = ("id", "source", "specversion", "type")
 class PushMessage(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """The message that a handler gets. `payload` is the JSON object, or the route's type made from it; {} without data.
 
+    `id` is that of the message, `attributes` are those of the sender, and `data` is the body as it was sent.
     `published_at` is the broker's time (for a CloudEvent its `time`), `source` the subscription (its `source`).
+    `ordering_key` and `delivery_attempt` are those of Pub/Sub, if they are enabled there.
     """
 
     id: str

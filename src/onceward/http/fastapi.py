@@ -59,7 +59,14 @@ _DESCRIPTIONS: Final = {
 
 
 class Idempotency:
-    """The settings of one API. `required` and `optional` are route dependencies; `protect` adds the middleware."""
+    """The settings of one API. `required` and `optional` are route dependencies; `protect` adds the middleware.
+
+    Args:
+        once: The client that stores responses.
+        principal: Returns the authenticated owner of the key as a str, or None: a function of the ASGI scope, or a
+            dependency of FastAPI, `Depends(current_user_id)`.
+        choices: Settings of all routes, such as `window` and `max_body`. The HTTP guide lists them.
+    """
 
     responses: Final[dict[int | str, dict[str, Any]]] = {
         status: {"description": description, "content": {PROBLEM_CONTENT_TYPE.decode(): {"schema": _PROBLEM_SCHEMA}}}
@@ -87,7 +94,15 @@ class Idempotency:
         self.optional = self.route(required=False)
 
     def route(self, *, required: bool = True, **choices: Unpack[RouteOptions]) -> Depends:
-        """Return a dependency for routes with their own settings, which override those of this object."""
+        """Return a dependency for routes with their own settings, which override those of this object.
+
+        Args:
+            required: Whether requests without an `Idempotency-Key` are refused with 400. If False, they pass through.
+            choices: Settings as for `IdempotencyMiddleware`, such as `window` and `lease`.
+
+        Raises:
+            ConfigurationError: A setting selects routes or methods. The dependency itself does that.
+        """
         for name in ("required", "optional", "methods"):
             if name in choices or name in self._choices:
                 raise ConfigurationError(
@@ -101,15 +116,16 @@ class Idempotency:
         return depends
 
     def protect(self, app: Any) -> None:
-        """Protect the routes of this application that have one of the dependencies, and document their responses.
+        """Protect the routes of `app` that have one of the dependencies, and document their responses.
 
-        The middleware runs inside of all others of the application, whatever the order of calls.
+        Call it after the routes are declared. The middleware runs inside of all others of the application, whatever the
+        order of calls.
         """
         add_innermost(app, ProtectedRoutes, self._routes, app)
         self._routes.document_responses(app, self.responses)
 
     def transaction(self, session: Any) -> Transaction:
-        """Return a block that commits the session together with the response: `with`, or `async with` if it is async.
+        """Return a block that commits the `session` together with the response: `with`, or `async with` if it is async.
 
         The block commits at its end. It rolls back if it raises, or if it ends without `tx.respond(…)`.
         """

@@ -28,10 +28,14 @@ if TYPE_CHECKING:
 
 
 class Idempotency:
-    """The settings of one application. `principal()` runs in the request's context: it can use `request` and `session`.
+    """The settings of one application.
 
-    It may call `abort(401)`: the response is that of the application's error handlers. It cannot read the body.
-    The other settings are those of `onceward.http.wsgi.IdempotencyMiddleware`.
+    Args:
+        once: The client that stores responses.
+        principal: `principal()` returns the authenticated owner of the key as a str, or None. It runs in the request's
+            context: it can use `request` and `session`, but cannot read the body. It may call `abort(401)`: the
+            response is that of the application's error handlers.
+        choices: Which routes use keys, and how, as for `onceward.http.wsgi.IdempotencyMiddleware`.
     """
 
     def __init__(
@@ -42,7 +46,7 @@ class Idempotency:
         self._choices = choices
 
     def protect(self, app: Flask) -> None:
-        """Wrap the application in the middleware."""
+        """Wrap the WSGI application of `app` in the middleware. If `principal` raises, its error response is sent."""
 
         def principal(environ: Any) -> str | None:
             from werkzeug.exceptions import HTTPException
@@ -64,7 +68,7 @@ class Idempotency:
         app.wsgi_app = wsgi_app  # type: ignore[method-assign]  # as Flask documents for middlewares
 
     def transaction(self, session: Any) -> Transaction:
-        """Return a `with` block that commits the session together with the response.
+        """Return a `with` block that commits the `session` together with the response.
 
         The block commits at its end. It rolls back if it raises, or if it ends without `tx.respond(…)`.
         """
@@ -77,7 +81,13 @@ class Transaction(RequestTransaction):
     def respond(
         self, content: Any = "", status: int | None = None, headers: Mapping[str, str] | None = None
     ) -> Response:
-        """Hand over the response: whatever a view may return. Return the result from the view."""
+        """Hand over the response, and return it. Return it from the view.
+
+        Args:
+            content: Whatever a view may return: text, a dict, a tuple or a `Response`.
+            status: The HTTP status. By default that of the content.
+            headers: More headers. They replace those of the content.
+        """
         import flask
 
         response = flask.make_response(content)

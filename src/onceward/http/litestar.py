@@ -32,7 +32,13 @@ if TYPE_CHECKING:
 
 
 class Idempotency:
-    """The settings of one API, as for `IdempotencyMiddleware`. Litestar runs `middleware` in the order of its list."""
+    """The settings of one API. Litestar runs `middleware` in the order of its list.
+
+    Args:
+        once: The client that stores responses.
+        principal: `principal(scope)` returns the authenticated owner of the key as a str, or None. It may be async.
+        choices: Which routes use keys, and how, as for `onceward.http.asgi.IdempotencyMiddleware`.
+    """
 
     def __init__(
         self, once: AsyncOnce | Once, *, principal: Callable[[Scope], Any], **choices: Unpack[IdempotencyOptions]
@@ -49,7 +55,7 @@ class Idempotency:
         return DefineMiddleware(IdempotencyMiddleware, once=self._once, principal=self._principal, **self._choices)
 
     def transaction(self, session: Any) -> Transaction:
-        """Return a block that commits the session together with the response: `with`, or `async with` if it is async.
+        """Return a block that commits the `session` together with the response: `with`, or `async with` if it is async.
 
         The block commits at its end. It rolls back if it raises, or if it ends without `tx.respond(…)`.
         """
@@ -62,7 +68,13 @@ class Transaction(RequestTransaction):
     def respond(
         self, content: Any = None, status_code: int = 200, headers: Mapping[str, str] | None = None
     ) -> Response[bytes]:
-        """Hand over a JSON response with this content. Return the result from the handler."""
+        """Hand over a JSON response, and return it. Return it from the handler.
+
+        Args:
+            content: The value of the JSON body. Bytes are sent as they are.
+            status_code: The HTTP status.
+            headers: More headers. `content-type` replaces the default.
+        """
         from litestar import Response
         from litestar.serialization import encode_json
 

@@ -21,7 +21,12 @@ PROBLEM_HEADER = ("content-type", semantics.PROBLEM_CONTENT_TYPE.decode())
 
 
 class InboundRequest:
-    """A received request. `headers` is a mapping or pairs; their names are case-insensitive."""
+    """A received request.
+
+    - `method`, `path`, `query`: as in the request line; the query without `?`.
+    - `headers`: a mapping or pairs; their names are case-insensitive.
+    - `body`: the bytes as they were received. Signatures cover exactly these.
+    """
 
     __slots__ = ("_headers", "body", "method", "path", "query")
 
@@ -46,7 +51,7 @@ class InboundRequest:
             self._headers[lowered] = value if previous is None else f"{previous}, {value}"
 
     def header(self, name: str) -> str:
-        """Return the value of a header, or "". Repeated headers are joined by commas."""
+        """Return the value of the header `name`, or "". Repeated headers are joined by commas."""
         return self._headers.get(name.lower(), "")
 
     def headers(self) -> dict[str, str]:
@@ -80,7 +85,10 @@ def _is_header(*pair: object) -> bool:
 
 
 class Response(msgspec.Struct, frozen=True):
-    """A response. If a handler returns one, it is stored, and duplicates get the same response."""
+    """A response: `status`, `body` and pairs of `headers`.
+
+    If a handler returns one, it is stored, and duplicates get the same response.
+    """
 
     status: int = 200
     body: bytes = b""
@@ -88,7 +96,7 @@ class Response(msgspec.Struct, frozen=True):
 
     @classmethod
     def json(cls, value: Any, status: int = 200) -> Response:
-        """Return a response with this value as its JSON body."""
+        """Return a response with this `value` as its JSON body, and this HTTP `status`."""
         return cls(status, msgspec.json.encode(value), (JSON_HEADER,))
 
     def can_be_sent(self) -> bool:

@@ -49,11 +49,23 @@ def google_oidc(
     keep_keys: Duration = "1h",
     refresh_interval: Duration = "30s",
 ) -> Check:
-    """Require `Authorization: Bearer …` with a Google token for this audience and service account.
+    """Return a check that requires `Authorization: Bearer …` with a Google token.
 
-    `audience` is the audience of the push subscription (default there: the URL of the endpoint). `email` is the address
-    of its service account. Both can be lists. `issuers` and `keys_url` are for another provider, or for tests.
-    `max_clock_skew` is how far clocks may differ. `keep_keys` is how long public keys are cached.
+    Args:
+        audience: The audience of the push subscription, or several. Google's default is the URL of the endpoint.
+        email: The address of its service account, or several.
+        issuers: Accepted issuers, for another provider.
+        keys_url: Where the provider publishes its public keys.
+        max_clock_skew: How far the clocks of Google and this machine may differ.
+        keep_keys: How long public keys are cached.
+        refresh_interval: The minimum time between two requests for public keys, if tokens name an unknown one.
+
+    Returns:
+        The function to pass as `check=`.
+
+    Raises:
+        ConfigurationError: An audience or address is empty, or a duration cannot be read.
+        MissingExtra: The package for tokens is not installed.
     """
     audiences, addresses = _texts("audience", audience), _texts("email", email)
     trusted = _texts("issuers", issuers)

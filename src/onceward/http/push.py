@@ -100,9 +100,16 @@ class BasePush(BaseEndpoint):
         max_buffered: int | None = None,
         **choices: Unpack[Defaults],
     ) -> None:
-        """`name` is the operation, one for each topic. `check` authenticates the sender; None accepts every sender.
+        """Create the endpoint.
 
-        `check` runs before the body is read, so it receives a request without a body.
+        Args:
+            once: The client that claims messages.
+            name: The operation, one for each topic.
+            check: Authenticates the sender, such as `google_oidc(…)`; None accepts every sender. It runs before the
+                body is read, so it receives a request without a body.
+            limit: The maximum size of a body in bytes. Larger ones get 413.
+            max_buffered: The maximum size of all bodies that are read at the same time. Beyond it, requests get 503.
+            choices: Policy settings of all handlers.
         """
         super().__init__(limit, max_buffered)
         check_client(once, wanted_async=self.wanted_async, what=type(self).__name__.removeprefix("Async"))
@@ -123,10 +130,20 @@ class BasePush(BaseEndpoint):
         claim: bool = True,
         **choices: Unpack[Defaults],
     ) -> Callable[[Handler], Handler]:
-        """Decorate the handler of messages with this shape and these attributes. The first matching handler gets it.
+        """Decorate the handler of messages of this kind. The first handler that matches a message gets it.
 
-        `shape` is a class, or the names of required members. `claim=False`: the handler detects duplicates itself, for
-        example with `once.state()`, and returns the `Outcome`.
+        Args:
+            shape: The class of the payload, or the names of members that it must have. None accepts every payload.
+            attributes: Attributes that the message must have, with these values.
+            claim: Whether to claim the message's id. With False, the handler detects duplicates itself, for example
+                with `once.state()`, and returns the `Outcome`.
+            choices: Policy settings for this handler.
+
+        Returns:
+            A decorator that returns the handler unchanged.
+
+        Raises:
+            ConfigurationError: The previous handler accepts every message, or a setting has no effect without a claim.
         """
         matcher = RouteMatcher(shape, attributes)
         ineffective = sorted(choices.keys() - {"final"})

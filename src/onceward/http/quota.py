@@ -17,6 +17,8 @@ from onceward.errors import ConfigurationError
 from onceward.protocol.duration import Duration, microseconds
 from onceward.protocol.policy import SECOND
 
+__all__ = ["Quota"]
+
 MAX_PRINCIPALS: Final = 10_000
 """Principals that are counted at the same time. Beyond that, the one that was idle for longest restarts at zero."""
 

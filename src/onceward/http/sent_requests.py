@@ -36,7 +36,11 @@ _step: ContextVar[str | None] = ContextVar("onceward_step", default=None)
 
 @contextmanager
 def step(name: str) -> Iterator[None]:
-    """Name the request that the block sends. Keep its retries inside the block."""
+    """Return a block that gives the request inside it a `name` of its own, so that it gets its own key.
+
+    A claim that sends several requests needs one block for each. Keep the retries of a request inside its block. An
+    empty name raises `ConfigurationError`.
+    """
     if not isinstance(name, str) or not name:
         raise ConfigurationError("a step needs a name", hint='such as step("charge")')
     before = _step.set(name)

@@ -33,7 +33,7 @@ _seconds = re.compile(r"[0-9]{1,12}").fullmatch
 
 
 class SignatureData(NamedTuple):
-    """The signatures in a request. Each is a MAC over `before` and the body."""
+    """The `signatures` in a request. Each is a MAC over `before` and the body; `timestamp` is part of `before`."""
 
     signatures: list[str]
     before: bytes = b""
@@ -106,7 +106,11 @@ def _is_recent(timestamp: str | None, now: float, tolerance: int) -> bool:
 
 
 def stripe(*secrets: str, tolerance: Duration = TOLERANCE) -> Scheme:
-    """Verify `Stripe-Signature: t=…,v1=…`. The event's id is in the body, which differs between retries."""
+    """Return the scheme of Stripe: `Stripe-Signature: t=…,v1=…`.
+
+    `secrets` are the signing secrets of the endpoint; pass two while you rotate them. A signature older than
+    `tolerance` is refused. The event's id is in the body, which differs between retries.
+    """
 
     def read_signature(request: InboundRequest) -> SignatureData:
         pairs = [part.strip().partition("=") for part in request.header("stripe-signature").split(",")]
@@ -129,7 +133,11 @@ def stripe(*secrets: str, tolerance: Duration = TOLERANCE) -> Scheme:
 
 
 def github(*secrets: str) -> Scheme:
-    """Verify `X-Hub-Signature-256: sha256=…`. GitHub signs neither a timestamp nor the delivery's id."""
+    """Return the scheme of GitHub: `X-Hub-Signature-256: sha256=…`.
+
+    `secrets` are the secrets of the webhook; pass two while you rotate them. GitHub signs neither a timestamp nor the
+    delivery's id.
+    """
     return signed(
         *secrets,
         name="github",
@@ -142,7 +150,11 @@ def github(*secrets: str) -> Scheme:
 
 
 def slack(*secrets: str, tolerance: Duration = TOLERANCE) -> Scheme:
-    """Verify `X-Slack-Signature: v0=…` over timestamp and body. Also answers Slack's url_verification."""
+    """Return the scheme of Slack: `X-Slack-Signature: v0=…` over timestamp and body.
+
+    `secrets` are the signing secrets of the app. A signature older than `tolerance` is refused. It also answers Slack's
+    url_verification.
+    """
 
     def read_signature(request: InboundRequest) -> SignatureData:
         timestamp = request.header("x-slack-request-timestamp")
@@ -167,7 +179,10 @@ def slack(*secrets: str, tolerance: Duration = TOLERANCE) -> Scheme:
 
 
 def shopify(*secrets: str) -> Scheme:
-    """Verify `X-Shopify-Hmac-Sha256`, base64. One event may have several topics, so topic and id identify it."""
+    """Return the scheme of Shopify: `X-Shopify-Hmac-Sha256`, base64.
+
+    `secrets` are the client secrets of the app. One event may have several topics, so topic and id identify it.
+    """
 
     def event_id(request: InboundRequest) -> tuple[str, str]:
         id = request.header("x-shopify-event-id") or request.header("x-shopify-webhook-id")
@@ -185,7 +200,11 @@ def shopify(*secrets: str) -> Scheme:
 
 
 def standard(*secrets: str, tolerance: Duration = TOLERANCE, prefix: str = "webhook") -> Scheme:
-    """Verify Standard Webhooks: `webhook-id`, `-timestamp` and `-signature: v1,… v1,…`. Older senders use `svix-`."""
+    """Return the scheme of Standard Webhooks: `webhook-id`, `webhook-timestamp` and `webhook-signature: v1,…`.
+
+    `secrets` are the signing secrets, with or without `whsec_`. A signature older than `tolerance` is refused. `prefix`
+    is how the names of the headers begin: older senders use `svix`.
+    """
 
     def read_signature(request: InboundRequest) -> SignatureData:
         id, timestamp = request.header(f"{prefix}-id"), request.header(f"{prefix}-timestamp")
@@ -221,11 +240,25 @@ def signed(
     tolerance: Duration = TOLERANCE,
     retry_span: Duration | None = None,
 ) -> Scheme:
-    """Define a custom scheme. `header` contains the MAC after `prefix`; `name` is the name of the sender.
+    """Return a custom scheme, for a sender that signs its requests with an HMAC.
 
-    `timestamp` is the header with the time in seconds; `before` is then the text that was signed before the body.
-    `event_id` is a header, or a function of the request. Prefer to read the id from the body: only that is signed.
-    `event_type` is the header with the type of the event, which the handler gets as `type`.
+    Args:
+        secrets: The shared secrets. Pass two while you rotate them.
+        header: The header that contains the signature.
+        event_id: The header with the id of the event, or a function of the request. Prefer to read the id from the
+            body: only the body is signed.
+        event_type: The header with the type of the event, which the handler gets as `type`.
+        name: The name of the sender. It becomes part of the operation's name.
+        prefix: Text before the signature in its header, such as `sha256=`.
+        encoding: How the signature is written: `hex` or `base64`.
+        digest: The hash of the HMAC, such as `sha256` or `sha512`.
+        timestamp: The header with the time in seconds since 1970, if the sender signs it.
+        before: The text that is signed before the body. It contains `{timestamp}`.
+        tolerance: How old a signed timestamp may be.
+        retry_span: For how long the sender retries. A shorter window causes a warning.
+
+    Raises:
+        ConfigurationError: Encoding or digest are unknown, or the time would not be signed.
     """
     if encoding not in ("hex", "base64"):
         raise ConfigurationError(f"encoding cannot be {encoding!r}", hint="choose one of: hex, base64")

@@ -29,9 +29,17 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.responses import Response
 
+__all__ = ["Idempotency", "Transaction"]
+
 
 class Idempotency:
-    """The settings of one API, as for `IdempotencyMiddleware`. `protect` adds the middleware."""
+    """The settings of one API. `protect` adds the middleware.
+
+    Args:
+        once: The client that stores responses.
+        principal: `principal(scope)` returns the authenticated owner of the key as a str, or None. It may be async.
+        choices: Which routes use keys, and how, as for `onceward.http.asgi.IdempotencyMiddleware`.
+    """
 
     def __init__(
         self, once: AsyncOnce | Once, *, principal: Callable[[Scope], Any], **choices: Unpack[IdempotencyOptions]
@@ -41,11 +49,11 @@ class Idempotency:
         self._choices = choices
 
     def protect(self, app: Starlette) -> None:
-        """Add the middleware to the application, inside of all its other middlewares, whatever the order of calls."""
+        """Add the middleware to `app`, inside of all its other middlewares, whatever the order of calls."""
         add_innermost(app, IdempotencyMiddleware, self._once, principal=self._principal, **self._choices)
 
     def transaction(self, session: Any) -> Transaction:
-        """Return a block that commits the session together with the response: `with`, or `async with` if it is async.
+        """Return a block that commits the `session` together with the response: `with`, or `async with` if it is async.
 
         The block commits at its end. It rolls back if it raises, or if it ends without `tx.respond(…)`.
         """
@@ -58,7 +66,13 @@ class Transaction(RequestTransaction):
     def respond(
         self, content: Any = None, status_code: int = 200, headers: Mapping[str, str] | None = None
     ) -> Response:
-        """Hand over the response: a `Response`, or content for a JSON response. Return it from the endpoint."""
+        """Hand over the response, and return it. Return it from the endpoint.
+
+        Args:
+            content: A `Response`, or the value of a JSON body.
+            status_code: The HTTP status, if the content is not a `Response`.
+            headers: The headers, if the content is not a `Response`.
+        """
         from starlette.responses import JSONResponse, Response
 
         if isinstance(content, Response):

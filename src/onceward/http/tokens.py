@@ -18,7 +18,11 @@ Return True to accept. Return False or raise ValueError or PermissionError to re
 
 
 def bearer_token(*tokens: str) -> Check:
-    """Require `Authorization: Bearer …` with one of these tokens, compared in constant time."""
+    """Return a check that requires `Authorization: Bearer …` with one of these `tokens`.
+
+    Pass several while you rotate them. They are compared in constant time. Without a token, or with an empty one, it
+    raises `ConfigurationError`.
+    """
     known = _known(tokens)
 
     def check(request: InboundRequest) -> bool:
@@ -29,9 +33,10 @@ def bearer_token(*tokens: str) -> Check:
 
 
 def query_token(*tokens: str, parameter: str = "token") -> Check:
-    """Require `?token=…` with one of these tokens, as in the URL of a push subscription.
+    """Return a check that requires `?token=…` with one of these `tokens`, as in the URL of a push subscription.
 
-    `parameter` is the name of the parameter in the URL.
+    `parameter` is the name of the parameter in the URL. Access logs may contain the token: prefer a header if you can.
+    Without a token, or with an empty one, it raises `ConfigurationError`.
     """
     known = _known(tokens)
 

@@ -47,7 +47,7 @@ __all__ = [
 
 
 class WebhookEvent(msgspec.Struct, frozen=True):
-    """The event that a handler gets. Only the body of `request` is covered by the signature."""
+    """The event that a handler gets: its `id`, its `type` and the whole `request`. Only the body is signed."""
 
     id: Any
     type: str
@@ -55,6 +55,7 @@ class WebhookEvent(msgspec.Struct, frozen=True):
 
     @property
     def body(self) -> bytes:
+        """The body as it was received and signed."""
         return self.request.body
 
     def json(self, type: Any = Any) -> Any:
@@ -80,9 +81,18 @@ class BaseWebhook(BaseEndpoint):
         clock: Callable[[], float] = time.time,
         **choices: Unpack[Defaults],
     ) -> None:
-        """`name` is the operation (default: `webhook:` and the scheme's name); `event_id` overrides how the id is read.
+        """Create the endpoint.
 
-        `clock` measures the age of signatures. It is the only local clock that is used: the rest is the store's.
+        Args:
+            once: The client that claims events.
+            scheme: How the sender signs requests, such as `stripe(secret)`.
+            handler: The work. It gets a `WebhookEvent`, and may return a `Response`.
+            name: The operation. The default is `webhook:` and the name of the scheme.
+            event_id: Overrides how the id of the event is read from the request.
+            limit: The maximum size of a body in bytes. Larger ones get 413.
+            max_buffered: The maximum size of all bodies that are read at the same time. Beyond it, requests get 503.
+            clock: Measures the age of signatures. It is the only local clock that is used: the rest is the store's.
+            choices: Policy settings of the handler.
         """
         super().__init__(limit, max_buffered)
         check_client(once, wanted_async=self.wanted_async, what=type(self).__name__.removeprefix("Async"))

@@ -32,9 +32,21 @@ from .request_context import RequestContext, request_without_key
 from .semantics import BODY_CUT_OFF, BODY_TOO_LARGE, NO_LONGER_ALLOWED, IdempotentRequest, RawResponse
 from .wsgi_response import App, Environ, StartResponse, WsgiResponse, send_response
 
+__all__ = ["IdempotencyMiddleware"]
+
 
 class IdempotencyMiddleware:
-    """`principal(environ)` returns the authenticated owner of the key as a str, or None."""
+    """Runs each request with an `Idempotency-Key` once, and sends the stored response to its duplicates.
+
+    Args:
+        app: The WSGI application to protect.
+        once: The client that stores responses: a `Once`.
+        principal: `principal(environ)` returns the authenticated owner of the key as a str, or None.
+        choices: Which routes use keys (`required`, `optional`, `methods`), and how. The HTTP guide lists the settings.
+
+    Raises:
+        ConfigurationError: `once` is async, no route is chosen, or a setting cannot work.
+    """
 
     def __init__(
         self,
@@ -52,6 +64,10 @@ class IdempotencyMiddleware:
         self._routes = config.routes
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        """Serve one request as a WSGI application, and return its body. Requests without a rule pass through unchanged.
+
+        `environ` and `start_response` are those of WSGI.
+        """
         routes = self._routes.get(environ["REQUEST_METHOD"].upper())
         if routes is not None:
             required = routes.required(_path(environ))

@@ -43,15 +43,40 @@ def import_file(
     again: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Summary:
-    """Import a CSV, NDJSON or Parquet file into people (or the URL of their database), once per content.
+    """Import a CSV, NDJSON or Parquet file into people, once per content.
 
-    `map` maps columns to fields. A row is identified by the columns in `id` (default: its external id or e-mail) and by
-    `name` (default: the file's name). A row that is imported again replaces its earlier version. `format` is `csv`,
-    `ndjson` or `parquet`; by default the file's extension decides. `dates` is the order of day, month and year (`dmy`,
-    `mdy` or `ymd`; by default it is detected). `country` is that of phone numbers without a country code.
+    A row that is imported again replaces its earlier version. After an interruption, the same call continues where it
+    stopped.
 
-    After an interruption, the same call continues where it stopped. If the file was edited in between, it raises
-    `SourceEdited`, unless you pass `restart=True`. `again=True` imports a content that was imported before.
+    Args:
+        path: The file.
+        into: A `People` object, or the URL of their database.
+        source: The name of the source that the records belong to.
+        name: Identifies the file together with `source`, so that a row of its next edition replaces the earlier one.
+            The default is the file's name.
+        map: The field that each column means. Columns that you leave out are recognised by their names.
+        ignore: Columns to leave out.
+        id: The columns that identify a row. The default is its external id or e-mail.
+        format: `csv`, `ndjson` or `parquet`. By default the file's extension decides.
+        encoding: The encoding of a CSV file. By default it is detected.
+        delimiter: The delimiter of a CSV file. By default it is detected.
+        largest_row: The maximum number of characters in a row. Larger rows are rejected.
+        dates: The order of day, month and year: `dmy`, `mdy` or `ymd`. By default it is detected.
+        country: The country of phone numbers without a country code.
+        rejects: The CSV file for rejected rows. By default it is next to the file, and named after its content.
+        batch: How many rows are committed together.
+        dry_run: Only report what would happen. Nothing is stored.
+        restart: Start again with a file that was edited after its import was interrupted.
+        again: Import a content that was imported before.
+        on_progress: Called with a `Progress` after each batch.
+
+    Returns:
+        The counts, and what was detected and assumed.
+
+    Raises:
+        SourceEdited: The file was edited after its import was interrupted, and `restart` is not set.
+        SourceError: The file cannot be read as this format.
+        ConfigurationError: A column does not exist, or an option cannot work.
     """
     if batch < 1:
         raise ConfigurationError(f"batch is {batch}, and must be at least 1", hint=f"the default is {BATCH}")

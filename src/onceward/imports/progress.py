@@ -11,7 +11,10 @@ UNKNOWN: Final = "-:--"
 
 
 class Progress(Struct, frozen=True):
-    """The progress after a batch. `seconds` and `fresh` (rows) count only this run, so that the rate is right."""
+    """The progress of the import `name` after a batch. `seconds` and `fresh` (rows) count only this run.
+
+    `rows` is how many rows have been read, and `position` how many bytes of the file's `size`.
+    """
 
     name: str
     rows: int
@@ -24,6 +27,7 @@ class Progress(Struct, frozen=True):
 
     @property
     def share(self) -> float:
+        """The share of the file that has been read, from 0 to 1."""
         return min(self.position / self.size, 1.0) if self.size else 1.0
 
     @property

@@ -6,7 +6,11 @@ from msgspec import Struct
 
 
 class Counts(Struct, frozen=True):
-    """The number of rows by result. Every row has exactly one."""
+    """The number of rows by result. Every row has exactly one.
+
+    `created`, `updated`: a person was. `skipped`: nothing new. `rejected`: the row cannot be read, and is in the reject
+    file. `to_review`: a new person who may be a known one; `onceward review` asks.
+    """
 
     created: int = 0
     updated: int = 0
@@ -16,6 +20,7 @@ class Counts(Struct, frozen=True):
 
     @property
     def rows(self) -> int:
+        """The number of rows of the file."""
         return self.created + self.updated + self.skipped + self.rejected + self.to_review
 
     def __add__(self, other: Counts) -> Counts:
@@ -29,7 +34,11 @@ class Counts(Struct, frozen=True):
 
 
 class Summary(Struct, frozen=True):
-    """The result of an import. `replayed` is true if this content was imported before, so nothing was done now."""
+    """The result of an import. `replayed` is true if this content was imported before, so nothing was done now.
+
+    `name` identifies the import, `counts` are its rows by result, and `sha256` is the hash of the file. With `dry_run`,
+    nothing was stored. `encoding` and `delimiter` are how the file was read.
+    """
 
     name: str
     counts: Counts

@@ -17,6 +17,10 @@ def content_key(source: bytes | bytearray | memoryview | os.PathLike[str] | Bina
 
     A seekable stream is reset to its position, so that the work can read it afterwards. Any other stream is consumed:
     see `is_consumed_by_hashing`.
+
+    Raises:
+        InvalidKey: The source is a `str`, which may be a path or the content itself, or has no bytes to read.
+        OSError: The file cannot be read.
     """
     if isinstance(source, bytes | bytearray | memoryview):
         return f"sha256:{hashlib.sha256(source).hexdigest()}"

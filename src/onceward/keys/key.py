@@ -31,7 +31,7 @@ _SIZED: Final = (str, bytes, bytearray, memoryview, tuple, list, dict, set, froz
 
 
 class Scope(msgspec.Struct, frozen=True, dict=True):
-    """The namespace of keys: application, operation and, optionally, tenant."""
+    """The namespace of keys: the `app`, the `operation` and, optionally, the `tenant`."""
 
     app: str
     operation: str
@@ -67,7 +67,10 @@ class Scope(msgspec.Struct, frozen=True, dict=True):
 
 
 class Key(msgspec.Struct, frozen=True, gc=False):
-    """What makes two deliveries the same work, inside its scope."""
+    """What makes two deliveries the same work, inside its `scope`.
+
+    `text` is the readable form, and `id` a hash of the whole key.
+    """
 
     scope: Scope
     text: str

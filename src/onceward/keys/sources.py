@@ -106,8 +106,9 @@ class Call:
 class Payload:
     """All arguments, or the named ones, without the excluded paths.
 
-    A path starts with the name of an argument; if there is only one argument, it may also start inside it. A path that
-    the payload does not contain is probably a typo, and causes one warning.
+    `arguments` are the names of parameters; None means all. `exclude` are paths such as `meta.sent_at`, to leave out
+    what differs between deliveries. A path starts with the name of an argument; if there is only one argument, it may
+    also start inside it. A path that the payload does not contain is probably a typo, and causes one warning.
     """
 
     def __init__(self, arguments: Sequence[str] | None = None, exclude: Sequence[str] = ()) -> None:
@@ -197,7 +198,7 @@ class _OneArgument:
 
 
 class Content(_OneArgument):
-    """The content of one argument: bytes, a path or a seekable stream. A renamed file has the same key."""
+    """The content of one `argument`: bytes, a path or a seekable stream. A renamed file has the same key."""
 
     def __call__(self, arguments: Mapping[str, object]) -> tuple[object, str]:
         value = self._value(arguments)
@@ -211,7 +212,7 @@ class Content(_OneArgument):
 
 
 class JsonKey(_OneArgument):
-    """`json:sha256:<hex>` of one argument by RFC 8785. Bytes are parsed strictly as JSON."""
+    """`json:sha256:<hex>` of one `argument` by RFC 8785. Bytes are parsed strictly as JSON."""
 
     def __call__(self, arguments: Mapping[str, object]) -> tuple[object, str]:
         from .jcs import parse_json_strict, rfc8785  # imported here, because most keys are not JSON

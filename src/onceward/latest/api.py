@@ -73,25 +73,49 @@ class BaseLatestState(Generic[T]):
 
 
 class LatestState(BaseLatestState[T]):
-    """The latest value of each entity, regardless of the order in which events arrive, and how often."""
+    """The latest value of each entity, regardless of the order in which events arrive, and how often.
+
+    In all methods, `entity` is any value that identifies the entity, as for a key. `ordering` is an `Ordering`, a time
+    or a tuple: the event with the highest one wins. Create it with `once.state(name)`. If the store does not answer,
+    methods raise `StoreUnavailable`.
+    """
 
     def apply(
         self, entity: Any, ordering: AnyOrdering, value: T, *, event_id: Any = None, payload: Any = None
     ) -> Outcome[T]:
-        """Set the value of the entity, unless a later event was applied. Return `Executed`, `Replayed` or `Stale`.
+        """Set the value of the entity, unless a later event was applied.
 
-        `event_id` identifies the event, whichever message delivers it: the same id with other content is a `Mismatch`.
-        Pass `payload` if the value also holds data that differs between deliveries: it is compared instead of the value
-        and the times.
+        Args:
+            entity: What the event is about.
+            ordering: The position of the event among those of its entity.
+            value: The new value.
+            event_id: Identifies the event, whichever message delivers it. The same id with other content is a
+                `Mismatch`.
+            payload: What identifies the content, if the value also holds data that differs between deliveries. It is
+                compared instead of the value and the times.
+
+        Returns:
+            `Executed` if the value was set, `Replayed` for a duplicate, `Stale` if a later event was applied before,
+            `Mismatch`, or `Parked` if the event is too far in the future.
         """
         return run(flows.apply(self.engine, self.definition, StateEvent(entity, ordering, value, event_id, payload)))
 
     def delete(self, entity: Any, ordering: AnyOrdering, *, event_id: Any = None) -> Outcome[None]:
-        """Delete the entity, unless a later event was applied. Earlier events do not restore it."""
+        """Delete the entity, unless a later event was applied. Earlier events do not restore it.
+
+        `entity`, `ordering` and `event_id` are those of `apply`. Return the outcome, as `apply` does.
+        """
         return run(flows.apply(self.engine, self.definition, StateEvent(entity, ordering, deleted, event_id)))
 
     def apply_many(self, events: Iterable[StateEvent[T] | tuple[Any, ...]]) -> list[Outcome[T]]:
-        """Apply thousands of events in one call. Return outcomes in input order; an invalid event alone is `Failed`."""
+        """Apply thousands of events in one call.
+
+        Args:
+            events: `StateEvent` objects, or tuples with the same fields in the same order.
+
+        Returns:
+            The outcomes, in input order. An invalid event is `Failed`, and does not affect the others.
+        """
         return run(flows.apply_all(self.engine, self.definition, events))
 
     def apply_in(
@@ -104,7 +128,19 @@ class LatestState(BaseLatestState[T]):
         event_id: Any = None,
         payload: Any = None,
     ) -> Outcome[T]:
-        """Apply an event in your own transaction. Write your own row there if the outcome is `applied`."""
+        """Apply an event in your own transaction. Write your own row there if the outcome is `applied`.
+
+        Args:
+            connection: An open connection or session to the database of the records. You commit it.
+            entity: What the event is about.
+            ordering: The position of the event among those of its entity.
+            value: The new value, or `deleted` to delete the entity.
+            event_id: Identifies the event, as for `apply`.
+            payload: What identifies the content, as for `apply`.
+
+        Returns:
+            The outcome, as from `apply`. It holds only if you commit.
+        """
         return run(
             flows.apply(
                 self.engine, self.definition, StateEvent(entity, ordering, value, event_id, payload), connection
@@ -112,7 +148,15 @@ class LatestState(BaseLatestState[T]):
         )
 
     def apply_many_in(self, connection: Any, events: Iterable[StateEvent[T] | tuple[Any, ...]]) -> list[Outcome[T]]:
-        """Apply many events in your own transaction."""
+        """Apply many events in your own transaction.
+
+        Args:
+            connection: An open connection or session to the database of the records. You commit it.
+            events: As for `apply_many`.
+
+        Returns:
+            The outcomes, in input order.
+        """
         return run(flows.apply_all(self.engine, self.definition, events, connection))
 
     def get(self, entity: Any) -> T | None:
@@ -129,30 +173,57 @@ class LatestState(BaseLatestState[T]):
         return run(listing.entities(self.engine, self.definition, limit))
 
     def known(self, entity: Any, *, message_id: str | None = None, event_id: Any = None) -> Known | None:
-        """Return what is known about a message or an event of this entity; None if nothing is, or no longer."""
+        """Return what is known about a message or an event of this entity; None if nothing is, or no longer.
+
+        Pass the `message_id` of the transport, or the `event_id` that was given to `apply`.
+        """
         return run(listing.known(self.engine, self.definition, entity, message_id, event_id))
 
 
 class AsyncLatestState(BaseLatestState[T]):
-    """The latest value of each entity, regardless of the order in which events arrive, and how often."""
+    """The latest value of each entity, regardless of the order in which events arrive, and how often.
+
+    In all methods, `entity` is any value that identifies the entity, as for a key. `ordering` is an `Ordering`, a time
+    or a tuple: the event with the highest one wins. Create it with `once.state(name)` of an `AsyncOnce`. If the store
+    does not answer, methods raise `StoreUnavailable`.
+    """
 
     async def apply(
         self, entity: Any, ordering: AnyOrdering, value: T, *, event_id: Any = None, payload: Any = None
     ) -> Outcome[T]:
-        """Set the value of the entity, unless a later event was applied. Return `Executed`, `Replayed` or `Stale`.
+        """Set the value of the entity, unless a later event was applied.
 
-        `event_id` identifies the event, whichever message delivers it: the same id with other content is a `Mismatch`.
-        Pass `payload` if the value also holds data that differs between deliveries: it is compared instead of the value
-        and the times.
+        Args:
+            entity: What the event is about.
+            ordering: The position of the event among those of its entity.
+            value: The new value.
+            event_id: Identifies the event, whichever message delivers it. The same id with other content is a
+                `Mismatch`.
+            payload: What identifies the content, if the value also holds data that differs between deliveries. It is
+                compared instead of the value and the times.
+
+        Returns:
+            `Executed` if the value was set, `Replayed` for a duplicate, `Stale` if a later event was applied before,
+            `Mismatch`, or `Parked` if the event is too far in the future.
         """
         return await flows.apply(self.engine, self.definition, StateEvent(entity, ordering, value, event_id, payload))
 
     async def delete(self, entity: Any, ordering: AnyOrdering, *, event_id: Any = None) -> Outcome[None]:
-        """Delete the entity, unless a later event was applied. Earlier events do not restore it."""
+        """Delete the entity, unless a later event was applied. Earlier events do not restore it.
+
+        `entity`, `ordering` and `event_id` are those of `apply`. Return the outcome, as `apply` does.
+        """
         return await flows.apply(self.engine, self.definition, StateEvent(entity, ordering, deleted, event_id))
 
     async def apply_many(self, events: Iterable[StateEvent[T] | tuple[Any, ...]]) -> list[Outcome[T]]:
-        """Apply thousands of events in one call. Return outcomes in input order; an invalid event alone is `Failed`."""
+        """Apply thousands of events in one call.
+
+        Args:
+            events: `StateEvent` objects, or tuples with the same fields in the same order.
+
+        Returns:
+            The outcomes, in input order. An invalid event is `Failed`, and does not affect the others.
+        """
         return await flows.apply_all(self.engine, self.definition, events)
 
     async def apply_in(
@@ -165,7 +236,19 @@ class AsyncLatestState(BaseLatestState[T]):
         event_id: Any = None,
         payload: Any = None,
     ) -> Outcome[T]:
-        """Apply an event in your own transaction. Write your own row there if the outcome is `applied`."""
+        """Apply an event in your own transaction. Write your own row there if the outcome is `applied`.
+
+        Args:
+            connection: An open connection or session to the database of the records. You commit it.
+            entity: What the event is about.
+            ordering: The position of the event among those of its entity.
+            value: The new value, or `deleted` to delete the entity.
+            event_id: Identifies the event, as for `apply`.
+            payload: What identifies the content, as for `apply`.
+
+        Returns:
+            The outcome, as from `apply`. It holds only if you commit.
+        """
         return await flows.apply(
             self.engine, self.definition, StateEvent(entity, ordering, value, event_id, payload), connection
         )
@@ -173,7 +256,15 @@ class AsyncLatestState(BaseLatestState[T]):
     async def apply_many_in(
         self, connection: Any, events: Iterable[StateEvent[T] | tuple[Any, ...]]
     ) -> list[Outcome[T]]:
-        """Apply many events in your own transaction."""
+        """Apply many events in your own transaction.
+
+        Args:
+            connection: An open connection or session to the database of the records. You commit it.
+            events: As for `apply_many`.
+
+        Returns:
+            The outcomes, in input order.
+        """
         return await flows.apply_all(self.engine, self.definition, events, connection)
 
     async def get(self, entity: Any) -> T | None:
@@ -190,5 +281,8 @@ class AsyncLatestState(BaseLatestState[T]):
         return await listing.entities(self.engine, self.definition, limit)
 
     async def known(self, entity: Any, *, message_id: str | None = None, event_id: Any = None) -> Known | None:
-        """Return what is known about a message or an event of this entity; None if nothing is, or no longer."""
+        """Return what is known about a message or an event of this entity; None if nothing is, or no longer.
+
+        Pass the `message_id` of the transport, or the `event_id` that was given to `apply`.
+        """
         return await listing.known(self.engine, self.definition, entity, message_id, event_id)

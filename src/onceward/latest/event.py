@@ -29,7 +29,7 @@ DeletedValue = Literal[Deleted.DELETED]
 
 
 class DerivedId(Struct, frozen=True):
-    """An event id that you computed from a part of the payload, because the producer sends none.
+    """An event id, `text`, that you computed from a part of the payload, because the producer sends none.
 
     Other content under the same derived id is another event, not a mismatch.
     """
@@ -38,10 +38,11 @@ class DerivedId(Struct, frozen=True):
 
 
 class StateEvent(Struct, Generic[T], frozen=True):
-    """One event for `apply_many`. `event_id` identifies the event itself, whichever message delivers it.
+    """One event for `apply_many`: the `entity`, the `ordering` of the event, and the new `value` (or `deleted`).
 
-    Pass `payload` if the value also holds data that differs between deliveries: it is the content without that data,
-    and is compared instead of the value and the times.
+    `event_id` identifies the event itself, whichever message delivers it. Pass `payload` if the value also holds data
+    that differs between deliveries: it is the content without that data, and is compared instead of the value and the
+    times.
     """
 
     entity: Any
@@ -52,7 +53,10 @@ class StateEvent(Struct, Generic[T], frozen=True):
 
 
 class Known(Struct, frozen=True):
-    """A message or an event that was applied before: its message id, and from when until when it is known."""
+    """A message or an event that was applied before.
+
+    `message_id` is the transport's id. It is known from `created_at` until `expires_at`.
+    """
 
     message_id: str
     created_at: datetime
@@ -60,7 +64,7 @@ class Known(Struct, frozen=True):
 
 
 class Current(Struct, Generic[T], frozen=True):
-    """The state of an entity: its latest value, the ordering of that event, and when it was applied.
+    """The state of an `entity`: its latest value, the `ordering` of that event, and when it was applied (`updated_at`).
 
     If the latest event deleted the entity, `deleted` is true and `value` is None.
     """

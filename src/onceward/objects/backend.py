@@ -20,7 +20,7 @@ PIECE: Final = 1 << 20
 
 
 class Put(Struct, frozen=True):
-    """The result of a put.
+    """The result of a put: `name`, `content` (hash), `size` in bytes and `status`.
 
     `created`: this call created the object. `same`: this content was already stored, perhaps by an earlier attempt
     whose reply was lost. `other`: different content is stored under the name, and was not changed.

@@ -47,7 +47,7 @@ def checked_name(name: str) -> str:
 
 
 def safe_name(text: str, *, longest: int = SAFE_LENGTH) -> str:
-    """Return one part of a name for any text. It cannot leave its folder, and every file system accepts it.
+    """Return one part of a name for any `text`. It cannot leave its folder, and every file system accepts it.
 
     A longer name is cut to `longest` bytes; its extension stays.
 

@@ -23,7 +23,11 @@ PURGE_AGE: Final = "24h"
 
 
 class Objects:
-    """The objects below a prefix. Several threads and processes may use it at the same time."""
+    """The objects below a prefix. Several threads and processes may use it at the same time.
+
+    `name` is that of an object, below the prefix and with `/` between its parts. A name that is too long or could leave
+    the prefix raises `InvalidKey`. If the storage does not answer, methods raise `StoreUnavailable`.
+    """
 
     def __init__(self, backend: ObjectBackend) -> None:
         self._backend = backend
@@ -45,10 +49,19 @@ class Objects:
     def put(self, name: str, source: Source, *, content: str | None = None, if_other: IfOther = "raise") -> Put:
         """Create the object atomically, or leave the existing one: nothing is overwritten or stored partially.
 
-        The source is bytes, a path, a binary stream (from its current position) or an iterable of bytes. If the name
-        already has other content, `if_other="raise"` raises `PayloadMismatch`, `"return"` returns the status `other`,
-        and `"rename"` adds the first digits of the content hash to the name. `content` is the expected hash: if the
-        source does not have it, nothing is created, and `PayloadMismatch` is raised.
+        Args:
+            name: Where to create it, below the prefix.
+            source: Bytes, a path, a binary stream (from its current position) or an iterable of bytes.
+            content: The expected hash, `sha256:<hex>`. If the source does not have it, nothing is created.
+            if_other: What to do if the name already has other content: `"raise"`, `"return"` the status `other`, or
+                `"rename"`: add the first digits of the content hash to the name.
+
+        Returns:
+            The name, content hash and size of the object, and the status: `created`, `same` if it existed before, or
+            `other`.
+
+        Raises:
+            PayloadMismatch: The name has other content, or the source does not have the expected hash.
         """
         checked_name(name)
         if if_other not in get_args(IfOther):
@@ -103,10 +116,12 @@ class Objects:
             return "same" if found.size == put.size and _content(found) == put.content else "other"
 
     def delete(self, name: str, content: str) -> Deleted:
-        """Delete the object if it still has this content (`put.content`); for the undo of a step. Repeated: `absent`.
+        """Delete the object `name` if it still has this `content`, the hash that `put` returned. Use it to undo a step.
 
-        Storage cannot compare and delete atomically. Objects are never overwritten, so the only race is another
-        process that deletes the object and creates a new one under its name, within one round trip.
+        Return `deleted`, `absent` if there is no such object (any more), or `other` if it has other content.
+
+        Storage cannot compare and delete atomically. Objects are never overwritten, so the only race is another process
+        that deletes the object and creates a new one under its name, within one round trip.
         """
         found = self._backend.find(checked_name(name))
         if found is None:

@@ -21,8 +21,16 @@ TIMEOUT: Final = "30s"
 def open_objects(url: str, *, endpoint: str | None = None, timeout: Duration = TIMEOUT, **settings: Any) -> Objects:
     """Return the objects below a local folder or a prefix in a bucket.
 
-    `endpoint` is the URL of an S3-compatible server; `settings` are passed to obstore's store (`region`,
-    `access_key_id`, …), which also reads the usual environment variables. `timeout` applies to one request.
+    Args:
+        url: `file:///folder`, `s3://bucket/prefix` or `gs://bucket/prefix`.
+        endpoint: The URL of an S3-compatible server.
+        timeout: The maximum duration of one request.
+        settings: Passed to obstore's store (`region`, `access_key_id`, …), which also reads the usual environment
+            variables.
+
+    Raises:
+        ConfigurationError: The URL has another scheme, or a folder was given settings.
+        MissingExtra: The driver for buckets is not installed.
     """
     scheme = url.partition("://")[0].lower()
     if scheme == "file":

@@ -39,13 +39,22 @@ def export(
     pending: bool = True,
     rules: dict[str, Any] | None = None,
 ) -> Callable[[], None]:
-    """Count the events of this client. Return a function that stops it.
+    """Count the events of a client with OpenTelemetry.
 
-    `meter_provider` is the global one by default.
+    Args:
+        once: The client.
+        meter_provider: The meter provider. The default is the global one.
+        processed: The name of the counter with the attribute `replay`.
+        processed_operation: The only operation that `processed` counts. Set it if an HTTP request runs another
+            operation: otherwise both are counted.
+        pending: Whether to export figures that are read from the store. One process of many is enough for that.
+        rules: Thresholds, as for `check`.
 
-    `processed` is the name of the counter with the attribute `replay`. It counts all operations, or only
-    `processed_operation`: if an HTTP request runs another operation, both are counted otherwise. With `pending=False`,
-    the store is not read: one process of many is enough for that. `rules` are thresholds, as for `check`.
+    Returns:
+        A function that stops counting.
+
+    Raises:
+        MissingExtra: `opentelemetry-api` is not installed.
     """
     try:
         from opentelemetry import metrics, trace

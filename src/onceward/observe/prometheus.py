@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from .gauges import ObservedClient, ReadFigures
 
+__all__ = ["export"]
+
 PROCESSED = "onceward.processed"
 
 
@@ -135,12 +137,22 @@ def export(
     pending: bool = True,
     rules: dict[str, Any] | None = None,
 ) -> Callable[[], None]:
-    """Count the events of this client in a registry, by default the global one. Return a function that stops it.
+    """Count the events of a client in a Prometheus registry.
 
-    `processed` is the name of the counter with the label `replay`; dots become underscores. It counts all operations,
-    or only `processed_operation`: if an HTTP request runs another operation, both are counted otherwise. With
-    `pending=False`, a scrape does not read the store: one process of many is enough for that. `rules` are thresholds,
-    as for `check`.
+    Args:
+        once: The client.
+        registry: The registry. The default is the global one.
+        processed: The name of the counter with the label `replay`; dots become underscores.
+        processed_operation: The only operation that `processed` counts. Set it if an HTTP request runs another
+            operation: otherwise both are counted.
+        pending: Whether a scrape reads figures from the store. One process of many is enough for that.
+        rules: Thresholds, as for `check`.
+
+    Returns:
+        A function that stops counting.
+
+    Raises:
+        MissingExtra: `prometheus-client` is not installed.
     """
     try:
         import prometheus_client

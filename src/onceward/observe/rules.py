@@ -35,7 +35,10 @@ class Figures(Struct, frozen=True):
 
 
 class Broken(Struct, frozen=True):
-    """A broken rule: its scope (empty: all scopes), the figure, the limit, and what to do."""
+    """A broken `rule`, in one `scope` (empty: in all of them).
+
+    `figure` was measured and `limit` is its threshold. `said` is a sentence about it, and `todo` is what to do.
+    """
 
     rule: str
     scope: str

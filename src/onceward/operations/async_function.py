@@ -18,7 +18,11 @@ from .job_builder import job_of, key_of
 
 
 class AsyncFunction(BaseFunction[P, T]):
-    """An async function whose work is done once per key."""
+    """An async function whose work is done once per key: what `@once` returns.
+
+    `args` and `kwargs` of its methods are arguments of the function: they determine the key. If the key cannot be built
+    from them, methods raise `InvalidKey` or `MissingKey`.
+    """
 
     _is_coroutine = getattr(asyncio.coroutines, "_is_coroutine", None)  # for asyncio.iscoroutinefunction of Python 3.11
 
@@ -31,6 +35,16 @@ class AsyncFunction(BaseFunction[P, T]):
             _look_like_a_coroutine_function(self, operation.fn)
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Await the function once per key. Return its value, or the stored one of an earlier call.
+
+        With `on_running="skip"` or `on_done="skip"`, such a call returns None.
+
+        Raises:
+            NotAcquired: The key is running, parked, failed or has another payload. The function was not called.
+            OutcomeUnknown: The function was called, but the store did not confirm its result.
+            StoreUnavailable: The store does not answer. The function was not called.
+            Exception: Whatever the function itself raises.
+        """
         quick = self.operation.is_quick(args, kwargs)
         job = self.job(args, kwargs) if quick else await job_of(self, args, kwargs)
         value: T = value_or_raise(await execute(self.engine, job), job.policy)
@@ -45,11 +59,26 @@ class AsyncFunction(BaseFunction[P, T]):
         return await records.read(self.engine, await key_of(self, args, kwargs), self.operation.codec)
 
     async def forget(self, *args: P.args, **kwargs: P.kwargs) -> bool:
-        """Forget the record, so that the next call with these arguments runs. Return whether there was one."""
+        """Forget the record, so that the next call with these arguments runs. Return whether there was one.
+
+        Raise `AlreadyRunning` if a worker still holds its lease. `once.forget(fn.key(…), force=True)` forgets it even
+        so.
+        """
         return await records.forget(self.engine, await key_of(self, args, kwargs), force=False)
 
     async def resolve(self, finding: applied | Finding, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Resolve the PARKED attempt with these arguments: `applied(value)`, `not_applied` or `abandon`."""
+        """Resolve the PARKED attempt of a call with these arguments.
+
+        Args:
+            finding: `applied(value)` completes the record with this result. `not_applied` lets the next call run.
+                `abandon` fails the record for good.
+            args: Positional arguments of the function.
+            kwargs: Keyword arguments of the function.
+
+        Raises:
+            NotAcquired: The record for these arguments is missing or not PARKED.
+            ConfigurationError: The value does not have the return type of the function.
+        """
         operation = self.operation
         await records.resolve(self.engine, await key_of(self, args, kwargs), finding, operation.codec, operation.policy)
 

@@ -52,7 +52,11 @@ class BaseClaim:
         self._attempt.check()
 
     def derived_key(self, step: str) -> str:
-        """Return an idempotency key for a remote call: the same on every attempt, different for each step and cycle."""
+        """Return an idempotency key for a remote call: the same on every attempt, another one for each `step`.
+
+        Pass it to an API that accepts such keys. If the key of this claim is forgotten or expires, later work gets
+        other derived keys.
+        """
         return self._attempt.derived_key(step)
 
     def _checked(self, note: dict[str, str]) -> dict[str, str]:
@@ -127,7 +131,12 @@ def current_claim() -> Claim:
 
 
 def current_async_claim() -> AsyncClaim:
-    """Return the claim that this coroutine runs under."""
+    """Return the claim that this coroutine runs under.
+
+    Raises:
+        ClaimError: The coroutine does not run under a claim.
+        WrongRuntime: The claim belongs to a sync client: use `current_claim()`.
+    """
     attempt = _current_attempt()
     if not _is_async(attempt) and attempt.integration is None:
         raise WrongRuntime("this claim belongs to a sync Once client", hint="use current_claim()")

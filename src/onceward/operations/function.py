@@ -31,9 +31,23 @@ def call_sync(engine: Engine, job: Job) -> Any:
 
 
 class Function(BaseFunction[P, T]):
-    """A sync function whose work is done once per key."""
+    """A function whose work is done once per key: what `@once` returns.
+
+    `args` and `kwargs` of its methods are arguments of the function: they determine the key. If the key cannot be built
+    from them, methods raise `InvalidKey` or `MissingKey`.
+    """
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call the function once per key. Return its value, or the stored one of an earlier call.
+
+        With `on_running="skip"` or `on_done="skip"`, such a call returns None.
+
+        Raises:
+            NotAcquired: The key is running, parked, failed or has another payload. The function was not called.
+            OutcomeUnknown: The function was called, but the store did not confirm its result.
+            StoreUnavailable: The store does not answer. The function was not called.
+            Exception: Whatever the function itself raises.
+        """
         job = self.job(args, kwargs)
         value: T = value_or_raise(run(execute(self.engine, job)), job.policy)
         return value
@@ -47,11 +61,26 @@ class Function(BaseFunction[P, T]):
         return run(records.read(self.engine, self.key(*args, **kwargs), self.operation.codec))
 
     def forget(self, *args: P.args, **kwargs: P.kwargs) -> bool:
-        """Forget the record, so that the next call with these arguments runs. Return whether there was one."""
+        """Forget the record, so that the next call with these arguments runs. Return whether there was one.
+
+        Raise `AlreadyRunning` if a worker still holds its lease. `once.forget(fn.key(…), force=True)` forgets it even
+        so.
+        """
         return run(records.forget(self.engine, self.key(*args, **kwargs), force=False))
 
     def resolve(self, finding: applied | Finding, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Resolve the PARKED attempt with these arguments: `applied(value)`, `not_applied` or `abandon`."""
+        """Resolve the PARKED attempt of a call with these arguments.
+
+        Args:
+            finding: `applied(value)` completes the record with this result. `not_applied` lets the next call run.
+                `abandon` fails the record for good.
+            args: Positional arguments of the function.
+            kwargs: Keyword arguments of the function.
+
+        Raises:
+            NotAcquired: The record for these arguments is missing or not PARKED.
+            ConfigurationError: The value does not have the return type of the function.
+        """
         operation = self.operation
         run(records.resolve(self.engine, self.key(*args, **kwargs), finding, operation.codec, operation.policy))
 

@@ -84,7 +84,11 @@ class Declaration(Struct, frozen=True):
 
 
 class Operations:
-    """Declared operations by name, created from keywords, a mapping or a file."""
+    """Declared operations by name, created from keywords, a mapping or a file.
+
+    `table` maps names to settings, such as `{"email": {"window": "24h"}}`; `declared` are more of them, as keywords.
+    `file` is the name of their source, for messages. A setting that does not exist raises `ConfigurationError`.
+    """
 
     def __init__(
         self,
@@ -99,7 +103,15 @@ class Operations:
 
     @classmethod
     def load(cls, path: str | Path = "onceward.toml") -> Operations:
-        """Load `[operations.NAME]` of a file; in a `pyproject.toml`, `[tool.onceward.operations.NAME]`."""
+        """Return the operations that a file declares.
+
+        Args:
+            path: A TOML file with `[operations.NAME]` tables. In a `pyproject.toml`, they are
+                `[tool.onceward.operations.NAME]`.
+
+        Raises:
+            ConfigurationError: The file is missing or malformed, declares no operations, or has an unknown setting.
+        """
         file = Path(path)
         table = declared_operations(read_settings(file) or {}, file.name)
         if not table:

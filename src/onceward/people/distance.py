@@ -8,6 +8,7 @@ from __future__ import annotations
 from onceward.errors import MissingExtra
 
 from .known_names import are_forms, are_known, are_two_names, sound
+from .normalise.names import GENERATIONS
 
 try:
     from rapidfuzz.distance import OSA, JaroWinkler
@@ -38,10 +39,16 @@ def are_alike(here: str, there: str) -> bool:
 
 
 def given_name(here: str, there: str) -> int:
-    """Levels: a typo; a short or other form (`j`, `bob` and `robert`); different. Two common names are no typo."""
+    """Levels: a typo; a short or other form (`j`, `bob` and `robert`); different. Two common names are no typo.
+
+    Of several words, each is compared: `mohammed ali` and `mohammed amin` are two names.
+    """
     shorter, longer = sorted((here, there), key=len)
     if _is_part(shorter, longer):
         return 2
+    words, others = here.split(), there.split()
+    if len(words) == len(others) > 1 and OSA.distance(here.replace(" ", ""), there.replace(" ", "")) > 1:
+        return max(given_name(one, other) for one, other in zip(words, others, strict=True) if one != other)
     if sound(here) == sound(there):
         return 1
     if are_two_names(here, there):
@@ -49,6 +56,8 @@ def given_name(here: str, there: str) -> int:
     if are_forms(here, there):
         return 2
     if are_known(here, there):
+        return 3
+    if _differ_in_ending(here, there):
         return 3
     if is_typo(here, there):
         return 1
@@ -63,12 +72,28 @@ def _is_part(shorter: str, longer: str) -> bool:
     return len(words) > 1 and set(shorter.split()) <= {*words, *(word[0] for word in words)}
 
 
+def _differ_in_ending(here: str, there: str) -> bool:
+    """Return whether one is the female form of the other, as far as the ending shows: `rafik`, `rafika`."""
+    one, other = sorted((here, there), key=lambda name: name.endswith("a"))
+    return other.endswith("a") and other[:-1] == one.removesuffix("o") and len(other) > SHORT_WORD
+
+
 def surname(here: str, there: str) -> int:
-    """Levels: a typo; one is a part of the other (`muller`, `muller schmidt`); different."""
+    """Levels: a typo; one is a part of the other (`muller`, `muller schmidt`); different.
+
+    `muller`, `muller sen` and `muller jun` are different: they are father and son.
+    """
+    if _generation(here) != _generation(there):
+        return 3
     if is_typo(here, there) or here.replace(" ", "") == there.replace(" ", ""):
         return 1
     words, others = here.split(), there.split()
     return 2 if len(words) != len(others) and (set(words) <= set(others) or set(others) <= set(words)) else 3
+
+
+def _generation(surname: str) -> str:
+    word = surname.rpartition(" ")[2]
+    return word if word in GENERATIONS else ""
 
 
 def birth_date(here: str, there: str) -> int:

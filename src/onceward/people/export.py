@@ -25,9 +25,9 @@ def export(people: People, path: Path, what: str = "golden", format: str | None 
     """Write the file and return the number of rows. The format is that of the file's extension by default."""
     kind = format or path.suffix.lower().lstrip(".").replace("jsonl", "ndjson")
     if what not in KINDS or kind not in FORMATS:
-        raise ConfigurationError(
-            f"cannot export {what!r} as {kind!r}", hint=f"choose from {', '.join(KINDS)}, and {', '.join(FORMATS)}"
-        )
+        known, wanted = (FORMATS, "a file name that ends in") if what in KINDS else (KINDS, "one of")
+        endings = [f".{one}" if known is FORMATS else one for one in known]
+        raise ConfigurationError(f"cannot export {what!r} as {kind!r}", hint=f"choose {wanted} {', '.join(endings)}")
     make = _ROWS[what]
     columns = list(make(None)) if what != "golden" else _golden_columns(people)
 

@@ -14,8 +14,8 @@ from . import tables as sql
 from .batch_state import BatchState
 from .blocking import blocks_of
 from .fields import Preset
-from .match_types import Assignment
-from .matching import Matcher, skip_unchanged
+from .match_types import Assignment, skip_unchanged
+from .matching import Matcher
 from .merge import MergedPerson, Part, merge_parts
 from .preparation import EncodedRecord, InvalidRecord, PreparedRecord, encode_record, prepare_record
 from .similarity import Similarity

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 
 from .batch_state import StoredContribution
 from .preparation import NormalForm, PreparedRecord
 from .similarity import Comparison
 from .source import Decision, Evidence
+
+SPLIT: Final = "split"
+"""The rule stored with a contribution that an operator moved out of a person."""
+
+SIMILARITY: Final = "similarity"
+"""The rule stored with a contribution that was assigned by similarity."""
+
+CLAIMED: Final = 0.95
+"""The confidence of a key that a source sends without being trusted with it."""
+
+MAX_QUESTIONS: Final = 3
+"""Questions that one record may cause."""
 
 
 class Assignment(Struct, frozen=True):
@@ -46,3 +60,7 @@ class SimilarRecord(Struct, frozen=True):
     form: NormalForm
     comparison: Comparison
     joins: bool
+
+
+def skip_unchanged(person: str) -> Decision:
+    return Decision("skipped", person, "unchanged", "this record is already stored and unchanged")

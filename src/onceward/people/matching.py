@@ -15,38 +15,35 @@ decides:
 
 Then the record is linked to similar records (confidence of at least `accept`, and enough evidence), and the units that
 are connected by links are divided into people (see `partition`). So the people depend on the stored records, and not on
-their order. What is similar, but not joined, becomes a question for `onceward review`.
-`People(similarity=False)` omits rule 5 and the links: people are then identified by their keys only.
+their order. What is similar, but not joined, becomes a question for `onceward review`. `People(similarity=False)` omits
+rule 5 and the links.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Final
 
 from msgspec.structs import replace
 
 from .batch_state import BatchState, Candidate, Node, StoredContribution, age
 from .blocking import candidates_of
 from .fields import Preset
-from .match_types import Assignment, ReviewRequest, SimilarRecord, UnitChoice
+from .match_types import (
+    CLAIMED,
+    MAX_QUESTIONS,
+    SIMILARITY,
+    SPLIT,
+    Assignment,
+    ReviewRequest,
+    SimilarRecord,
+    UnitChoice,
+    skip_unchanged,
+)
 from .partition import Pair, odds_of, partition
 from .preparation import NormalForm, PreparedRecord
-from .similarity import Similarity
-from .source import Action, Decision, Evidence
-
-SPLIT: Final = "split"
-"""The rule stored with a contribution that an operator moved out of a person."""
-
-SIMILARITY: Final = "similarity"
-"""The rule stored with a contribution that was assigned by similarity."""
-
-CLAIMED: Final = 0.95
-"""The confidence of a key that a source sends without being trusted with it."""
-
-MAX_QUESTIONS: Final = 3
-"""Questions that one record may cause."""
+from .similarity import Similarity, describe
+from .source import Action, Decision
 
 
 class Matcher:
@@ -78,6 +75,10 @@ class Matcher:
                 return Decision(
                     "skipped", state.person_of(stored.unit), "older", "a newer version of this record is already stored"
                 )
+        elif self._is_new(record):
+            choice = self._new_unit(new_number)
+            self._add(record, new_number, choice)
+            return self._assign(record, new_number, choice.unit, self._new_person(record, choice.unit, []), None)
         number = new_number if stored is None else stored.number
         similar = self._similar(record, number)
         before = self._affected(record, stored, similar)
@@ -90,11 +91,20 @@ class Matcher:
         if self.needs_people(record) or stored is not None:
             self._divide({choice.unit, *(state.current(unit) for unit in before)})
         decision = self._decision(record, number, choice, similar, before)
-        if record.ignored:
-            decision = replace(decision, ignored=record.ignored)
         earlier = self.assignments.get(number)
-        replaced = stored if earlier is None else earlier.before
-        self.assignments[number] = Assignment(record, decision, choice.unit, number, replaced)
+        return self._assign(record, number, choice.unit, decision, stored if earlier is None else earlier.before)
+
+    def _is_new(self, record: PreparedRecord) -> bool:
+        """Return whether the record has only keys, and no one has them. Most rows of an import by e-mail are such."""
+        return not (
+            any(record.blocks) or record.claims or self._vacated or any(k in self.state.keys for k in record.keys)
+        )
+
+    def _assign(
+        self, record: PreparedRecord, number: int, unit: str, decision: Decision, before: StoredContribution | None
+    ) -> Decision:
+        decision = replace(decision, ignored=record.ignored) if record.ignored else decision
+        self.assignments[number] = Assignment(record, decision, unit, number, before)
         return decision
 
     def relink(self, record: PreparedRecord) -> int:
@@ -109,7 +119,7 @@ class Matcher:
         return stored.number
 
     def needs_people(self, record: PreparedRecord) -> bool:
-        """Return whether the decision may change who the records of a key's owner belong to."""
+        """Return whether the decision may change whose the records of a key's owner are."""
         return any(record.blocks) or len(record.keys) > 1 or bool(record.claims)
 
     # ── the unit ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -135,9 +145,12 @@ class Matcher:
             return UnitChoice(
                 vacated, "renumbered", f"{record.source} gave the id of an equal record to another person"
             )
-        new = f"p{new_number}"
+        return self._new_unit(new_number)
+
+    def _new_unit(self, number: int) -> UnitChoice:
+        new = f"p{number}"
         self.created.append(new)
-        state.add_unit(new, new)
+        self.state.add_unit(new, new)
         return UnitChoice(new, "new", "")
 
     def _equal_unit(self, record: PreparedRecord, similar: list[SimilarRecord]) -> str | None:
@@ -161,10 +174,17 @@ class Matcher:
                 unit = state.merge(unit, other)
                 merged += 1
         key = next(key for key in record.keys if key in state.keys)
-        reason = "the same " + key.replace(":", " ", 1)
+        reason, person = "the same " + key.replace(":", " ", 1), state.person[unit]
         if merged < len(owners) - 1:
             reason += "; other keys of this record belong to a person who was reviewed as different"
+        if self._contradicts(record, unit):
+            reason += f", although the names or birth dates differ; if several people share it, split {person}"
         return UnitChoice(unit, f"key:{key.partition(':')[0]}", reason)
+
+    def _contradicts(self, record: PreparedRecord, unit: str) -> bool:
+        """Return whether the name or birth date of the record differs from those of the unit that has its key."""
+        forms = self.state.forms(unit) if any(record.blocks) else []
+        return bool(forms) and self._similarity.compare_groups([record.form], forms).contradicts
 
     def _may_be_same_person(self, form: NormalForm, before: NormalForm) -> bool:
         """Return False if the name differs and the other fields do not outweigh that.
@@ -298,8 +318,7 @@ class Matcher:
         gone = {old for old in before.values() if old != person and state.person_of(old) == person}
         merged = tuple(sorted(gone, key=age))
         self._ask(number, similar, before)
-        by_similarity = choice.rule in ("new", SIMILARITY)
-        if not by_similarity:
+        if choice.rule not in ("new", SIMILARITY):
             return Decision("updated", person, choice.rule, choice.reason, merged=merged)
         claims = [one for one in record.claims if one in state.keys and state.person_of(state.keys[one]) == person]
         if claims and len(state.units_of([person])) > 1:
@@ -309,7 +328,7 @@ class Matcher:
         if joined:
             evidence = self._similarity.evidence(record.form, joined[0].form)
             confidence = joined[0].comparison.confidence
-            reason = _describe(evidence, confidence)
+            reason = describe(evidence, confidence)
             return Decision("updated", person, SIMILARITY, reason, confidence, None, evidence, merged)
         return self._new_person(record, person, similar)
 
@@ -325,11 +344,11 @@ class Matcher:
         confidence = self._shared_confidence(best, similar)
         action: Action = "to_review" if confidence >= self.preset.ask else "created"
         if action == "created":
-            best_match = _describe(evidence, confidence)
+            best_match = describe(evidence, confidence)
             reason = f"none of {len(similar)} compared records is similar enough; the best: {best_match}"
             return Decision("created", person, "new", reason, 1 - confidence, candidate)
         return Decision(
-            "to_review", person, SIMILARITY, _describe(evidence, confidence), confidence, candidate, evidence
+            "to_review", person, SIMILARITY, describe(evidence, confidence), confidence, candidate, evidence
         )
 
     def _person_of(self, record: PreparedRecord, one: SimilarRecord) -> str:
@@ -379,16 +398,3 @@ class Matcher:
         self.review_requests.append(
             ReviewRequest(here.unit, there.unit, here.source, here.record, confidence, evidence)
         )
-
-
-def skip_unchanged(person: str) -> Decision:
-    return Decision("skipped", person, "unchanged", "this record is already stored and unchanged")
-
-
-def _describe(evidence: tuple[Evidence, ...], confidence: float) -> str:
-    """Return, for example, `given_name, surname, city equal; street different: 0.97`."""
-    levels: dict[str, list[str]] = {}
-    for one in evidence:
-        levels.setdefault(one.level, []).append(one.field)
-    parts = [f"{', '.join(names)} {level}" for level, names in levels.items()]
-    return f"{'; '.join(parts)}: {confidence:.2f}"

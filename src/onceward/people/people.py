@@ -54,7 +54,7 @@ class JoinedPeople:
         """The driver's connection, so that `claim.complete_in` and `once.within` can join this transaction."""
 
     def add_many(self, records: Iterable[SourceRecord]) -> list[Decision]:
-        """Do what `People.add_many` does, in this transaction."""
+        """Add `records` in this transaction. Return the decisions, as `People.add_many` does."""
         return self._people.ingest(self.tables, records)
 
     def execute(self, statement: str, *values: Any) -> list[Row]:
@@ -67,12 +67,14 @@ class _TrialRollback(Exception):
 
 
 class People:
-    """Stores the records of sources and decides which person each belongs to.
+    """Stores the records of sources and decides which person each belongs to. Safe for threads and processes.
 
-    Safe for concurrent threads and processes. `policies` choose between the values of several records, by field;
+    `url` is a SQLite or PostgreSQL database. `policies` choose between the values of several records, by field;
     `default_policy` is for fields without one. A record joins the person that is similar enough (`accept`, a confidence
-    from 0 to 1). Between `ask` and `accept`, it becomes a new person and a question for `onceward review`. `rules`
-    are your own: fields that identify a person together. `trust` limits what a source may do, by its name.
+    from 0 to 1). Between `ask` and `accept`, it becomes a new person and a question for `onceward review`.
+    `similarity=False` compares strong keys only. `rules` are your own: fields that identify a person together. `trust`
+    limits what a source may do, by its name. `clock` is for tests. In methods, `who` is the operator (default: the user
+    of the process). Fields and keys that do not exist raise `ConfigurationError`.
     """
 
     def __init__(
@@ -115,11 +117,11 @@ class People:
     # ── adding records ──────────────────────────────────────────────────────────────────────────────────────────
 
     def add(self, record: SourceRecord) -> Decision:
-        """Add a record to the person it belongs to, or to a new person. Adding it again changes nothing."""
+        """Add a `record` to its person or to a new one. Return the decision. Adding it again changes nothing."""
         return self.add_many([record])[0]
 
     def add_many(self, records: Iterable[SourceRecord]) -> list[Decision]:
-        """Add many records in one transaction. Return one decision per record, in input order.
+        """Add many `records` in one transaction. Return one decision per record, in input order.
 
         An invalid record is rejected and does not affect the others.
         """
@@ -127,11 +129,11 @@ class People:
         return self._run_with_retries(lambda tables: self.ingest(tables, batch))
 
     def add_in(self, connection: Any, record: SourceRecord) -> Decision:
-        """Do what `add` does, in your own transaction on the same database."""
+        """Add a `record` in your own transaction on the same database (`connection`). Return the decision."""
         return self.add_many_in(connection, [record])[0]
 
     def add_many_in(self, connection: Any, records: Iterable[SourceRecord]) -> list[Decision]:
-        """Do what `add_many` does, in your own transaction on the same database, without committing it."""
+        """Add `records` in your own transaction (`connection`), without committing it. Return the decisions."""
         with self._database.joined(connection) as tables:
             return self.ingest(tables, records)
 
@@ -213,7 +215,7 @@ class People:
             self._similarity = Similarity(self.preset, model)
 
     def train(self) -> Model:
-        """Estimate a model from the stored records and the answers of operators, and use it from now on.
+        """Estimate a model from the stored records and the answers of operators, use it from now on, and return it.
 
         It replaces the general estimates of how often fields agree, and of how frequent names are. Stored people stay
         as they are; call `relink` to divide them again. The new model is used by everyone who opens this database.
@@ -270,12 +272,12 @@ class People:
     # ── reviewing ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def reviews(self, limit: int = 100) -> list[Review]:
-        """Return pairs that may be one person, with the evidence, the likeliest first."""
+        """Return up to `limit` pairs that may be one person, with the evidence, the likeliest first."""
         with self._database.reading() as tables:
             return review.questions(tables, limit)
 
     def accept(self, one: str, other: str, *, who: str | None = None) -> Person:
-        """Merge two people into one. The newer id redirects to the older one from now on."""
+        """Merge `one` and `other` into one person, and return it. From now on, the newer id redirects to the older."""
         author = who or user_and_host()
         survivor = self._run_with_retries(
             lambda tables: review.same(tables, self.preset, (one, other), author, self._clock.now())
@@ -285,15 +287,12 @@ class People:
         return found
 
     def reject(self, one: str, other: str, *, who: str | None = None) -> None:
-        """Record that these are two different people.
-
-        They are never asked about again, and never merged automatically.
-        """
+        """Record that `one` and `other` are different: they are never asked about again, nor merged automatically."""
         author = who or user_and_host()
         self._run_with_retries(lambda tables: review.different(tables, (one, other), author, self._clock.now()))
 
     def split(self, person: str, numbers: Iterable[int] = (), *, who: str | None = None) -> list[Person]:
-        """Split a person into groups of records that share no strong key. They are distinct people from now on.
+        """Split a `person` into groups of records that share no strong key. Return the resulting, distinct people.
 
         With the `numbers` of contributions, move exactly these into one new person. The first of the resulting people
         keeps the id.
@@ -313,12 +312,12 @@ class People:
             return next(queries.people(tables, [person]), None)
 
     def find(self, **key: Any) -> Person | None:
-        """Return the person with this strong key: `people.find(email="Anna@Example.com")`."""
+        """Return the person with this strong `key`, or None: `people.find(email="Anna@Example.com")`."""
         name, value = _one(key)
         return self.find_many(**{name: [value]}).get(value)
 
     def find_many(self, **keys: Iterable[Any]) -> dict[Any, Person]:
-        """Return the people with these strong keys, in one query: `people.find_many(email=addresses)`.
+        """Return the people with these strong `keys`, in one query: `people.find_many(email=addresses)`.
 
         The result maps each key, as you passed it, to its person. Keys without a person are absent.
         """
@@ -329,10 +328,10 @@ class People:
             return queries.by_keys(tables, self.preset, name, values)
 
     def search(self, limit: int = 100, **fields: Any) -> list[Person]:
-        """Return people whose merged fields contain these texts: `people.search(name="schmidt", city="berlin")`.
+        """Return people whose merged `fields` contain these texts: `people.search(name="schmidt", city="berlin")`.
 
         Case, accents and punctuation do not matter. A single strong key is looked up in the index; otherwise all people
-        are read.
+        are read. At most `limit` people are returned.
         """
         if not fields:
             raise ConfigurationError("pass at least one field to search for", hint='for example name="schmidt"')
@@ -359,7 +358,7 @@ class People:
         return self._run_with_retries(work)
 
     def without_records(self, limit: int = 100) -> list[Person]:
-        """Return people whose records all belong to other people now. They keep the last known fields."""
+        """Return up to `limit` people whose records all belong to others now. They keep the last known fields."""
         with self._database.reading() as tables:
             return list(queries.without_records(tables, limit))
 
@@ -381,6 +380,7 @@ class People:
     # ── opening and closing ─────────────────────────────────────────────────────────────────────────────────────
 
     def close(self) -> None:
+        """Close the connections to the database."""
         self._database.close()
 
     def __enter__(self) -> Self:

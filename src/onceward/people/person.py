@@ -30,7 +30,11 @@ class Contribution(Struct, frozen=True):
 
 
 class Person(Struct, frozen=True):
-    """A person. `fields` are merged from the contributions by policy; `sources` are in order of arrival."""
+    """A person. `fields` are merged from the contributions by policy; `sources` are in order of arrival.
+
+    `id` never changes; after a merge, it leads to the other person. `keys` are the strong keys. `first_seen` and
+    `last_seen` are times of the sources, `created_at` and `updated_at` those of this database.
+    """
 
     id: str
     fields: Mapping[str, Any]
@@ -45,7 +49,7 @@ class Person(Struct, frozen=True):
     updated_at: datetime
 
     def of(self, source: str) -> list[Mapping[str, Any]]:
-        """Return the fields from this source only: one mapping per record."""
+        """Return the fields from this `source` only: one mapping per record."""
         return [one.fields for one in self.contributions if one.source == source]
 
 

@@ -22,7 +22,10 @@ UNION: Final = MergePolicy("union")
 
 
 def prefer(*sources: str) -> MergePolicy:
-    """Choose the newest value of the first of these sources that has one; otherwise, of any other source."""
+    """Return a policy that takes the newest value of the first of these `sources` that has one.
+
+    If none of them has a value, it takes the newest one of any other source.
+    """
     return MergePolicy("newest", sources)
 
 

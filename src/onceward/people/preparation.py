@@ -14,6 +14,7 @@ from onceward.errors import ConfigurationError
 from . import normalise
 from .blocking import NO_BLOCKS, Blocks, blocks_of
 from .fields import GIVEN, SURNAME, Field, Preset
+from .normalise.placeholders import stands_for_missing
 from .person import instant
 from .policy import is_missing
 from .source import SourceRecord
@@ -185,7 +186,9 @@ def _keys(name: str, field: Field, value: Any, country: str | None, ignored: lis
         except ValueError as error:
             ignored.append(f"{name}: {error}")
             continue  # an unreadable value counts as missing
-        if key:
+        if stands_for_missing(field.kind.name, key):
+            ignored.append(f"{name}: {key!r} stands for a missing value")
+        elif key:
             found.append(key)
     return found
 

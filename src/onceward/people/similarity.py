@@ -23,8 +23,8 @@ from typing import Final, NamedTuple
 
 from .distance import are_alike, is_typo
 from .fields import GIVEN, SURNAME, Preset
-from .kinds import NEVER, PLACES, SWAPPED, FieldKind, MatchLevel
-from .merge_evidence import ENOUGH, sum_of_evidence
+from .kinds import NEVER, PLACES, RENAMED, SWAPPED, FieldKind, MatchLevel
+from .merge_evidence import ENOUGH, TWO_LINES, sum_of_evidence
 from .model import DEFAULT_MODEL, Model
 from .preparation import NormalForm
 from .source import Evidence
@@ -123,16 +123,18 @@ class Similarity:
         """Compare two groups of records: for each field the best match counts."""
         if len(here) == len(there) == 1:
             return self.compare(here[0], there[0])
-        all_names = [self._names(one, other) for one in here for other in there]
-        names = max(all_names, key=_name_odds)
-        if self._given[2] in dict(names.levels).values():  # J. is a form of both John and Jane, who are two people
-            names = next((one for one in all_names if self._given[-1] in dict(one.levels).values()), names)
         found: list[tuple[FieldComparison, int]] = []
         for one in self._compared:
             n = one.slot
             ours, theirs = ({form[n] for form in forms if form[n]} for forms in (here, there))
             if ours and theirs:
                 found.append((one, min(one.level(mine, other) for mine in ours for other in theirs)))
+        all_names = [self._names(one, other) for one in here for other in there]
+        if sum(_place_evidence(found)) < TWO_LINES:
+            all_names = _without_hiding(all_names)
+        names = max(all_names, key=_name_odds)
+        if self._given[2] in dict(names.levels).values():  # J. is a form of both John and Jane, who are two people
+            names = next((one for one in all_names if self._given[-1] in dict(one.levels).values()), names)
         return self._judge(names, found)
 
     def confidence(self, here: NormalForm, there: NormalForm) -> float:
@@ -277,6 +279,16 @@ def _learned_levels(kind: FieldKind, learned: dict[str, tuple[float, float]]) ->
     )
 
 
+def _without_hiding(several: list[NameLevels]) -> list[NameLevels]:
+    """Return only the comparisons of different given names with the same surname, if no pair of given names agrees.
+
+    A record without a given name agrees with every member of the household. It must not hide that two of them differ.
+    """
+    if any(slot == GIVEN and level.evidence != NEVER for one in several for slot, level in one.levels):
+        return several
+    return [one for one in several if one.other_given and one.levels[-1][1].evidence != RENAMED] or several
+
+
 def _name_odds(names: NameLevels) -> float:
     odds = 1.0
     for _, level in names.levels:
@@ -296,3 +308,12 @@ def _are_swapped(here: tuple[str, str], there: tuple[str, str]) -> bool:
     crossed = ((here[0], there[1]), (here[1], there[0]))
     equal = [one == other for one, other in crossed]
     return all(equal) or (any(equal) and all(one == other or is_typo(one, other) for one, other in crossed))
+
+
+def describe(evidence: tuple[Evidence, ...], confidence: float) -> str:
+    """Return, for example, `given_name, surname, city equal; street different: 0.97`."""
+    levels: dict[str, list[str]] = {}
+    for one in evidence:
+        levels.setdefault(one.level, []).append(one.field)
+    parts = [f"{', '.join(names)} {level}" for level, names in levels.items()]
+    return f"{'; '.join(parts)}: {confidence:.2f}"

@@ -14,9 +14,9 @@ Action = Literal["created", "updated", "skipped", "to_review", "rejected"]
 class SourceRecord(Struct, frozen=True):
     """One row, statement or message about one person.
 
-    `id` is the source's own id: a record with the same id replaces the previous one. Without an id, the content
-    identifies the record, so a record with other content is added. `at` is when the source recorded it; the default
-    is the time of arrival.
+    `source` is the name of its system, and `fields` map names such as `email` to values. `id` is the source's own id: a
+    record with the same id replaces the previous one. Without an id, the content identifies the record, so a record
+    with other content is added. `at` is when the source recorded it; the default is the time of arrival.
     """
 
     source: str

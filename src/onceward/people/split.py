@@ -16,7 +16,7 @@ from . import queries
 from . import tables as sql
 from .fields import Preset
 from .ingest import refresh
-from .matching import SPLIT
+from .match_types import SPLIT
 from .person import Contribution
 from .preparation import InvalidRecord, encode_record, prepare_record
 from .source import SourceRecord

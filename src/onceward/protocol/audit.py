@@ -31,7 +31,14 @@ class AuditSignature(Struct, frozen=True):
 
 
 class AuditEntry(Struct, frozen=True):
-    """One manual change, at the store's time `at`. A purge has an empty `id` and counts its records in `count`."""
+    """One manual change, at the store's time `at` (µs since 1970).
+
+    - `verb`: the command, such as `forget`; `detail`: more about it.
+    - `who`: the operator; `why`: the reason that was given.
+    - `id`, `scope`, `key`: the record. The key is readable. A purge has none of them, and counts its records in
+      `count`.
+    - `state_before`, `state_after`, `token_before`, `token_after`: what changed.
+    """
 
     at: int
     verb: str

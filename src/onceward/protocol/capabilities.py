@@ -8,28 +8,52 @@ its store nor claims one that its store lacks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
 
+from .joined_store import AppliesEvents, Commits, JoinedStore, Transactions
 from .ports import Filter, Page, SortOrder, Store
 from .record import CompletedRecord, Record
-from .requests import Answer, AnySettlement, ClaimRequest, Renewal
 from .runtime import Runtime
 
 if TYPE_CHECKING:
     from .audit import AuditSignature
     from .counters import CounterRow, StoredCounts
     from .erasure import ErasureFilter, FoundEntity
-    from .latest import DedupMark, EntityState, EventDelivery, LatestResult, Retention
+    from .latest import DedupMark, EntityState
     from .listing import Listing
+
+__all__ = [
+    "CAPABILITIES",
+    "AppliesEvents",
+    "BuiltInCapabilities",
+    "Capabilities",
+    "Commits",
+    "Counters",
+    "DelegatedCapabilities",
+    "Erasure",
+    "Health",
+    "HealthFinding",
+    "JoinedStore",
+    "LatestStates",
+    "Lookup",
+    "Migrations",
+    "Notifications",
+    "Schema",
+    "Sorting",
+    "Transactions",
+]
 
 
 class Lookup(Protocol):
     """Looks up a completed record without a claim. It neither writes nor waits for a write, but it may block."""
 
     def __call__(self, id: bytes, fingerprint: bytes, /) -> CompletedRecord | None:
-        """Return the record if `transitions.replays` is true for it. None: the caller must claim."""
+        """Return the completed record with this `id`, if a claim with this `fingerprint` would replay it.
+
+        None means that the caller must claim. `transitions.replays` is the rule.
+        """
         ...
 
 
@@ -37,7 +61,7 @@ class Notifications(Protocol):
     """Notifies callers that wait for a key."""
 
     def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake` (from any thread) when the record changes. Return a function that stops watching."""
+        """Call `wake` (from any thread) when the record `id` changes. Return a function that stops watching."""
         ...
 
 
@@ -45,7 +69,10 @@ class Sorting(Protocol):
     """Returns the first records in a sort order, without a full scan by the caller. May be slow."""
 
     async def first(self, wanted: Filter, *, order: SortOrder, limit: int, timeout: float) -> Page:
-        """Return the first page in that order, and no cursor."""
+        """Return the first page of the `wanted` records in this `order`, without a cursor.
+
+        `limit` is the maximum number of records, and `timeout` bounds the call in seconds.
+        """
         ...
 
 
@@ -60,10 +87,10 @@ class Schema(Struct, frozen=True):
 
 
 class Migrations(Protocol):
-    """A versioned schema. Both methods work before `open`."""
+    """A versioned schema. Both methods work before `open`. `runtime` is that of the client."""
 
     async def schema(self, runtime: Runtime, *, timeout: float) -> Schema:
-        """Read the version. Create no file and change nothing."""
+        """Return the version of the tables. Create no file and change nothing. `timeout` is in seconds."""
         ...
 
     async def migrate(self, runtime: Runtime) -> None:
@@ -71,84 +98,8 @@ class Migrations(Protocol):
         ...
 
 
-class Transactions(Protocol):
-    """Works inside the caller's own transaction."""
-
-    def join(self, connection: Any, runtime: Runtime) -> JoinedStore: ...
-
-
-class Commits(Protocol):
-    """Reports how a transaction ended, even if the reply to its COMMIT was lost."""
-
-    async def committed(self, number: str, *, timeout: float) -> bool:
-        """Wait until the transaction has ended. Return whether it committed. Raise StoreUnavailable on timeout."""
-        ...
-
-
-class AppliesEvents(Protocol):
-    """Applies events to the latest state of their entities, by the rules of `protocol.latest`."""
-
-    async def apply_events(
-        self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
-    ) -> list[LatestResult]:
-        """Return one result per delivery, in their order, as if they had been applied one after the other.
-
-        All deliveries of one entity in the batch are applied in one atomic step, together with their marks. There is no
-        guarantee across entities. Orders are compared byte by byte. The call may be repeated: a delivery that was
-        applied before is then a duplicate, and the state does not change.
-        """
-        ...
-
-    async def read_latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
-        """Return the state of each entity; None if there is none, or if it was deleted and has expired."""
-        ...
-
-
-class JoinedStore(AppliesEvents, Protocol):
-    """A store that works inside the caller's transaction. It never commits."""
-
-    exclusive: bool
-    """Whether the open transaction blocks every other writer, including our own heartbeat."""
-
-    number: str | None
-    """The id of the transaction, if the store can tell later whether it committed (`Commits`)."""
-
-    block: str
-    """What the caller writes after `with` to open such a transaction, for error messages."""
-
-    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]: ...
-    async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]: ...
-    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]: ...
-    def is_open(self) -> bool:
-        """Return whether the caller's transaction is neither committed nor rolled back."""
-        ...
-
-    def is_lost(self) -> bool:
-        """Return whether the caller's connection broke, or was closed because a call timed out."""
-        ...
-
-    def blocks_writes(self) -> bool:
-        """Return whether the transaction may block the store's own writes. Thread-safe, without side effects."""
-        ...
-
-    async def begin(self, *, timeout: float) -> None:
-        """Set a savepoint."""
-
-    async def keep(self) -> bool:
-        """Release the savepoint and keep what was written since. False: the transaction has ended meanwhile."""
-        ...
-
-    async def undo(self) -> bool:
-        """Roll back to the savepoint; the transaction stays usable. False: the transaction has ended meanwhile."""
-        ...
-
-    async def abandon(self) -> bool:
-        """Roll back a transaction that was opened after the joined one ended. Return whether there was one."""
-        ...
-
-
 class LatestStates(AppliesEvents, Protocol):
-    """Keeps the latest state of entities, and lists them for operators."""
+    """Keeps the latest state of entities, and lists them for operators. `timeout` is in seconds."""
 
     async def expire_latest(self, limit: int, *, timeout: float) -> int:
         """Delete up to `limit` expired marks and expired deleted entities. Return how many were deleted."""
@@ -157,22 +108,23 @@ class LatestStates(AppliesEvents, Protocol):
     async def entities(
         self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
     ) -> tuple[list[EntityState], bytes | None]:
-        """Return up to `limit` entities of the scope that have a value, and the cursor of the next page, or None.
+        """Return up to `limit` entities of the `scope` that have a value, and the cursor of the next page, or None.
 
-        The order is the store's own, and a page may be short. The call may read every entity of the store.
+        `cursor` is that of the previous page; None starts. The order is the store's own, and a page may be short. The
+        call may read every entity of the store.
         """
         ...
 
     async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[DedupMark | None]:
-        """Return each mark; None if it does not exist or has expired."""
+        """Return each of the marks `ids`; None if it does not exist or has expired."""
         ...
 
 
 class Counters(Protocol):
-    """Keeps the counters of all processes, by hour, for COUNTS_RETENTION."""
+    """Keeps the counters of all processes, by hour, for COUNTS_RETENTION. `timeout` is in seconds."""
 
     async def save_counts(self, counter_rows: Sequence[CounterRow], *, timeout: float) -> int:
-        """Write these rows, each replacing an earlier row of its process and hour. Return the store's time.
+        """Write `counter_rows`, each replacing an earlier row of its process and hour. Return the store's time.
 
         One call writes all rows, however many scopes they have. A row with a lower number than the stored one changes
         nothing: a later write was faster. Without rows, the call only returns the time. It also deletes old rows.
@@ -180,7 +132,10 @@ class Counters(Protocol):
         ...
 
     async def read_counts(self, since: int, *, timeout: float) -> StoredCounts:
-        """Return the rows of this hour (since 1970) and of later ones, of all processes, within COUNTS_RETENTION."""
+        """Return the rows of the hour `since` (counted from 1970) and of later ones, of all processes.
+
+        Rows older than COUNTS_RETENTION are left out.
+        """
         ...
 
     async def expire_counts(self, limit: int, *, timeout: float) -> int:
@@ -203,39 +158,45 @@ class HealthFinding(Struct, frozen=True):
 class Health(Protocol):
     """Checks how safe the data is."""
 
-    async def examine(self, *, timeout: float) -> list[HealthFinding]: ...
+    async def examine(self, *, timeout: float) -> list[HealthFinding]:
+        """Return one finding per check, including those that are as they should be. `timeout` is in seconds."""
+        ...
+
     async def open_for_inspection(self, runtime: Runtime) -> None:
-        """Open the store even if it is unsafe: `examine` reports what is unsafe."""
+        """Open the store with this `runtime` even if it is unsafe: `examine` reports what is unsafe."""
         ...
 
 
 class Erasure(Protocol):
-    """Permanently deletes everything that names a key. Each call may use several transactions, and can be repeated."""
+    """Permanently deletes everything that names a key. Each call may use several transactions, and can be repeated.
+
+    `timeout` bounds a call in seconds.
+    """
 
     async def delete_free(self, records: Sequence[Record], *, timeout: float) -> int:
-        """Delete the records that are FREE now, regardless of the age of their tokens. Return how many were deleted.
+        """Delete the `records` that are FREE now, regardless of the age of their tokens. Return how many were deleted.
 
         A later claim of the key gets a larger token, because tokens follow the store's clock.
         """
         ...
 
     async def find_entities(self, wanted: ErasureFilter, *, timeout: float) -> list[FoundEntity]:
-        """Return the matching entities with a latest state, including deleted ones whose order is still stored."""
+        """Return the `wanted` entities with a latest state, including deleted ones whose order is still stored."""
         ...
 
     async def delete_entities(self, found: Sequence[FoundEntity], *, timeout: float) -> int:
-        """Delete the states of these entities. Return how many were deleted."""
+        """Delete the states of the `found` entities. Return how many were deleted."""
         ...
 
     async def redact_audit(self, wanted: ErasureFilter, *, timeout: float) -> int:
-        """Remove id, scope, key and reason from the audit entries of matching keys. Return how many were changed.
+        """Remove id, scope, key and reason from the audit entries of `wanted` keys. Return how many were changed.
 
         The command, the time and the person are kept.
         """
         ...
 
     async def add_audit(self, signed: AuditSignature, count: int, *, timeout: float) -> None:
-        """Add an audit entry without a key that counts the erased records."""
+        """Add an audit entry without a key, by the author `signed`, with the `count` of erased records."""
         ...
 
 
@@ -262,46 +223,57 @@ class Capabilities:
 
     @property
     def lookup(self) -> Lookup | None:
+        """Looks up completed records without a claim. None: every replay needs a claim."""
         return None
 
     @property
     def notifications(self) -> Notifications | None:
+        """Wakes callers that wait for a key. None: they poll."""
         return None
 
     @property
     def sorting(self) -> Sorting | None:
+        """Returns the first records in an order. None: callers scan all records."""
         return None
 
     @property
     def listing(self) -> Listing | None:
+        """Lists records for operators. None: callers scan all records."""
         return None
 
     @property
     def migrations(self) -> Migrations | None:
+        """Creates and migrates tables. None: the store has no schema."""
         return None
 
     @property
     def transactions(self) -> Transactions | None:
+        """Joins the caller's transaction. None: it cannot."""
         return None
 
     @property
     def commits(self) -> Commits | None:
+        """Reports how a transaction ended. None: it cannot."""
         return None
 
     @property
     def latest(self) -> LatestStates | None:
+        """Keeps the latest state of entities. None: `once.state` raises."""
         return None
 
     @property
     def counters(self) -> Counters | None:
+        """Keeps counters by hour. None: `once.stats` raises."""
         return None
 
     @property
     def health(self) -> Health | None:
+        """Checks how safe the data is. None: there is nothing to check."""
         return None
 
     @property
     def erasure(self) -> Erasure | None:
+        """Deletes everything that names a key. None: `once.erase` raises."""
         return None
 
     @property

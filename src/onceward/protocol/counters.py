@@ -131,6 +131,7 @@ class CounterTotals(Struct, frozen=True):
 
     @property
     def scopes(self) -> list[str]:
+        """The scopes in which anything was counted, sorted."""
         return sorted({scope for counts in self.hours.values() for scope in counts})
 
     @property
@@ -139,23 +140,27 @@ class CounterTotals(Struct, frozen=True):
         return self.now // HOUR
 
     def series(self, names: Iterable[str], scope: str | None = None) -> list[int]:
-        """Return the sum of these counters for each hour, oldest first, in one scope or in all."""
+        """Return the sum of the counters `names` for each hour, oldest first, in one `scope` or in all."""
         wanted = tuple(names)
         return [self.at(hour, wanted, scope) for hour in range(self.since, self.latest + 1)]
 
     def at(self, hour: int, names: Iterable[str], scope: str | None = None) -> int:
+        """Return the sum of the counters `names` in one `hour` (since 1970), in one `scope` or in all."""
         counts = self.hours.get(hour, {})
         cells = counts.values() if scope is None else [counts.get(scope, {})]
         wanted = tuple(names)
         return sum(cell.get(name, 0) for cell in cells for name in wanted)
 
     def total(self, name: str, scope: str | None = None, *, hours: int | None = None) -> int:
-        """Return the sum over all hours, or over the last `hours`, including the current one."""
+        """Return the sum of a counter over all hours, or over the last `hours`, including the current one.
+
+        `name` is that of the counter, such as `executed`. Without a `scope`, all scopes are added up.
+        """
         first = 0 if hours is None else self.latest - hours + 1
         return sum(self.at(hour, (name,), scope) for hour in self.hours if hour >= first)
 
     def first_hour(self, scope: str) -> int | None:
-        """Return the first hour in which anything was counted in this scope."""
+        """Return the first hour (since 1970) in which anything was counted in this `scope`, or None."""
         return min((hour for hour, counts in self.hours.items() if scope in counts), default=None)
 
     def by_operation(self) -> CounterTotals:

@@ -61,7 +61,8 @@ class Executed(Common[T], frozen=True, kw_only=True):
 class Replayed(Common[T], frozen=True, kw_only=True):
     """The effect happened before; this is its stored result. `stored` False: it was not stored, `unstored` says why.
 
-    For an event: its message or the event itself is known, and the state did not change.
+    `declared`: the function is declared with `store_result=False`, so that no result is expected. For an event: its
+    message or the event itself is known, and the state did not change. `conflict`: it tied with another event.
     """
 
     kind: ClassVar[str] = "replayed"
@@ -95,7 +96,10 @@ class Replayed(Common[T], frozen=True, kw_only=True):
 
 
 class Running(Common[T], frozen=True, kw_only=True):
-    """Another worker is already processing this key. Its lease ends in `retry_after` seconds; None: it has no lease."""
+    """Another worker is already processing this key. Its lease ends in `retry_after` seconds; None: it has no lease.
+
+    `owner` is the host and process of that worker. `waited`: it was still running after the wait.
+    """
 
     kind: ClassVar[str] = "running"
     reason: str = "running"
@@ -124,7 +128,7 @@ class Running(Common[T], frozen=True, kw_only=True):
 
 
 class Mismatch(Common[T], frozen=True, kw_only=True):
-    """The key was used before with another payload. Nothing was run."""
+    """The key was used before with another payload. Nothing was run. `arguments` are the names of those that differ."""
 
     kind: ClassVar[str] = "mismatch"
     reason: str = "mismatch"
@@ -142,7 +146,11 @@ class Mismatch(Common[T], frozen=True, kw_only=True):
 
 
 class Failed(Common[T], frozen=True, kw_only=True):
-    """The work failed: now (`exception` is what it raised) or before (only the type and message are known)."""
+    """The work failed: now (`exception` is what it raised) or before (only the type and message are known).
+
+    `error_type` and `error` are the type and message of the exception. `final`: it will not be tried again. Otherwise
+    another attempt is possible in `retry_after` seconds; None: with the next call.
+    """
 
     kind: ClassVar[str] = "failed"
     reason: str = "failed"
@@ -173,7 +181,10 @@ class Failed(Common[T], frozen=True, kw_only=True):
 
 
 class Parked(Common[T], frozen=True, kw_only=True):
-    """It is unknown whether the effect happened. `exception`: what the work raised, if it was parked in this call."""
+    """It is unknown whether the effect happened. `exception`: what the work raised, if it was parked in this call.
+
+    `error_type` and `error` are the type and message of the failure. An operator resolves it with `once.resolve`.
+    """
 
     kind: ClassVar[str] = "parked"
     reason: str = "parked"
@@ -208,7 +219,10 @@ class Stale(Common[T], frozen=True, kw_only=True):
 
 
 class Unknown(Common[T], frozen=True, kw_only=True):
-    """The handler ran and returned `value`, but the store never confirmed the record."""
+    """The handler ran and returned `value`, but the store never confirmed the record.
+
+    `lost`: another worker had taken over the key, so the result was rejected.
+    """
 
     kind: ClassVar[str] = "unknown"
     reason: str = "unknown"

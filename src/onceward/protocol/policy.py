@@ -49,7 +49,7 @@ class verify(Struct, frozen=True):  # noqa: N801 (reads as a word in after_crash
 
 
 class applied(Struct, frozen=True):  # noqa: N801 (reads as a word)
-    """The effect happened, with this result."""
+    """The effect happened, with this `value` as its result."""
 
     value: Any = None
 

@@ -32,11 +32,16 @@ if TYPE_CHECKING:
 class Clock(Protocol):
     """The store's clock, in µs since 1970. Stores on a server use the server's clock instead."""
 
-    def now(self) -> int: ...
+    def now(self) -> int:
+        """Return the time in µs since 1970."""
+        ...
 
 
 class Filter(Struct, frozen=True):
-    """Which records a scan returns. Empty means all."""
+    """Which records a scan returns. Empty means all.
+
+    `states` and `scope` are exact, `key` is the whole readable key. `updated_before` is in µs since 1970.
+    """
 
     states: tuple[RecordState, ...] = ()
     scope: str | None = None
@@ -93,47 +98,106 @@ class Store(Protocol):
 
     # What the store offers in addition. A store that offers nothing inherits from `Capabilities`.
     @property
-    def lookup(self) -> Lookup | None: ...
+    def lookup(self) -> Lookup | None:
+        """Looks up completed records without a claim, or None."""
+        ...
+
     @property
-    def notifications(self) -> Notifications | None: ...
+    def notifications(self) -> Notifications | None:
+        """Wakes callers that wait for a key, or None."""
+        ...
+
     @property
-    def sorting(self) -> Sorting | None: ...
+    def sorting(self) -> Sorting | None:
+        """Returns the first records in an order, or None."""
+        ...
+
     @property
-    def listing(self) -> Listing | None: ...
+    def listing(self) -> Listing | None:
+        """Lists records for operators, or None."""
+        ...
+
     @property
-    def migrations(self) -> Migrations | None: ...
+    def migrations(self) -> Migrations | None:
+        """Creates and migrates tables, or None."""
+        ...
+
     @property
-    def transactions(self) -> Transactions | None: ...
+    def transactions(self) -> Transactions | None:
+        """Joins the caller's transaction, or None."""
+        ...
+
     @property
-    def commits(self) -> Commits | None: ...
+    def commits(self) -> Commits | None:
+        """Reports how a transaction ended, or None."""
+        ...
+
     @property
-    def latest(self) -> LatestStates | None: ...
+    def latest(self) -> LatestStates | None:
+        """Keeps the latest state of entities, or None."""
+        ...
+
     @property
-    def counters(self) -> Counters | None: ...
+    def counters(self) -> Counters | None:
+        """Keeps counters by hour, or None."""
+        ...
+
     @property
-    def health(self) -> Health | None: ...
+    def health(self) -> Health | None:
+        """Checks how safe the data is, or None."""
+        ...
+
     @property
-    def erasure(self) -> Erasure | None: ...
+    def erasure(self) -> Erasure | None:
+        """Deletes everything that names a key, or None."""
+        ...
+
     @property
-    def max_result_bytes(self) -> int | None: ...
+    def max_result_bytes(self) -> int | None:
+        """Maximum size of an encoded result; None if there is none. A larger result is not stored."""
+        ...
+
     @property
-    def batch_splits(self) -> int: ...
+    def batch_splits(self) -> int:
+        """Number of calls per large batch on an event loop; 1 if batches are not split."""
+        ...
 
     async def open(self, runtime: Runtime) -> None:
-        """Connect. May be called again, also concurrently; the runtime of the last call is used."""
+        """Connect. May be called again, also concurrently; the `runtime` of the last call is used.
 
-    async def close(self) -> None: ...
+        Raise `StoreNotSetUp` if tables are missing, and `StoreUnavailable` if the store does not answer.
+        """
+
+    async def close(self) -> None:
+        """Disconnect. The store may be opened again. A second call does nothing."""
+        ...
+
     def clone(self) -> Store:
         """Return another store for the same data with its own connection, not yet open, for the heartbeat."""
         ...
 
-    def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> Answers: ...
-    def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> Answers: ...
+    def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> Answers:
+        """Try to acquire the keys of these `requests`. Return one answer per request, in order.
+
+        A repeated request with the same nonce returns the same answer, and does not start a second attempt.
+        """
+        ...
+
+    def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> Answers:
+        """Extend the leases of `renewals`. Return one answer each; one whose owner was replaced is LOST."""
+        ...
+
     def settle(
         self, settlements: Sequence[AnySettlement], *, timeout: float, signed: AuditSignature | None = None
-    ) -> Answers: ...
+    ) -> Answers:
+        """Record how attempts ended. Return one answer per item of `settlements`, in order.
+
+        A repeated settlement with the same content succeeds and changes nothing.
+        """
+        ...
+
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
-        """Return verdict OK with the record, or ABSENT."""
+        """Return an answer for each of these `ids`: verdict OK with the record, or ABSENT."""
         ...
 
     async def forget(
@@ -145,11 +209,24 @@ class Store(Protocol):
         seen: Mapping[bytes, ExpectedRecord] | None = None,
         signed: AuditSignature | None = None,
     ) -> list[Answer]:
-        """Reset records to FREE. A record in `seen` is left alone if it has changed since then."""
+        """Reset the records with these `ids` to FREE. Return one answer each, in order.
+
+        A record whose owner still holds its lease is left alone, unless `force` is set. A record in `seen` is left
+        alone if it has changed since then.
+        """
         ...
 
-    async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page: ...
-    async def counts(self, *, timeout: float) -> dict[tuple[str, RecordState], int]: ...
+    async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
+        """Return a page of up to `limit` of the `wanted` records, in the store's own order.
+
+        `cursor` is that of the previous page; None starts. A record that exists during the whole scan is returned once.
+        """
+        ...
+
+    async def counts(self, *, timeout: float) -> dict[tuple[str, RecordState], int]:
+        """Return the number of records by scope and state."""
+        ...
+
     async def purge(self, limit: int, *, timeout: float, signed: AuditSignature | None = None) -> int:
         """Delete up to `limit` records that are no longer needed. Return how many were deleted.
 
@@ -158,5 +235,5 @@ class Store(Protocol):
         ...
 
     async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
-        """Return at most `limit` manual changes, latest first."""
+        """Return at most `limit` of the `wanted` manual changes, latest first."""
         ...

@@ -25,7 +25,11 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class Window(Struct, frozen=True, dict=True):
-    """One of the four kinds. Create it with the functions below."""
+    """How long a completed key is remembered. Create it with `lasting`, `sliding`, `calendar`, or use `forever`.
+
+    `kind` is which of the four. `length` is in µs, counted from the completion or from the claim of the attempt
+    (`since`). `zone` is the time zone whose midnight ends a `calendar` window.
+    """
 
     kind: Literal["forever", "lasting", "sliding", "calendar"]
     length: int = 0

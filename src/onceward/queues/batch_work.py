@@ -32,9 +32,9 @@ EventResult = Outcome[Any] | Exception | None
 class Batch:
     """Makes a consumer pass up to `largest` events at once to `fn(events)`. `once` stores the parked messages.
 
-    `fn` returns one result per event, in the same order: an outcome, or None for done. An exception that `fn` raises
-    applies to all events: none is acknowledged, and all are delivered again. So `fn` must tolerate receiving an event
-    twice. It is never called for two batches at the same time.
+    `name` is their operation. `fn` returns one result per event, in the same order: an outcome, or None for done. An
+    exception that `fn` raises applies to all events: none is acknowledged, and all are delivered again. So `fn` must
+    tolerate receiving an event twice. It is never called for two batches at the same time.
     """
 
     def __init__(

@@ -39,12 +39,12 @@ REFILL_WAIT = 0.02  # seconds to wait for more of a batch to finish, so that the
 
 
 class Consumer:
-    """Processes the messages of a queue with a decorated function, up to `concurrency` (10) at a time.
+    """Processes the messages of a `queue` with a decorated function, up to `concurrency` (10) at a time.
 
-    The function's first parameter receives the event: the body, parsed as JSON of the annotated type, or the result of
-    `decode(message)`. An optional second parameter, `message`, receives the message with its id and headers. The key
-    may use both: key=["{event.id}", "{message.id}"] is the event's own id if it has one, otherwise the transport id.
-    Without `key=`, the key is the transport id.
+    The first parameter of the `handler` receives the event: the body, parsed as JSON of the annotated type, or the
+    result of `decode(message)`. An optional second parameter, `message`, receives the message with its id and headers.
+    The key may use both: key=["{event.id}", "{message.id}"] is the event's own id if it has one, otherwise the
+    transport id. Without `key=`, the key is the transport id.
 
     The handler may also be a state, `once.state(…)`. Then `decode(message)` returns the `StateEvent` of the message,
     and each batch is applied in one call. Or it may be a `Batch`, whose function receives many events at once. Then

@@ -25,6 +25,8 @@ from onceward.errors import ConfigurationError, MissingExtra
 from .message import Delivery, Message
 from .offsets import Offsets
 
+__all__ = ["KafkaQueue"]
+
 DEFAULT_POLL_INTERVAL = 300_000  # ms: the library's default of `max.poll.interval.ms`
 MAX_UNCOMMITTED = 10_000  # offsets tracked beyond one that is not done; redelivered after a crash
 FLUSH_TIMEOUT = 10.0  # seconds until a dead letter must be confirmed
@@ -44,7 +46,7 @@ class PartitionOffset(Struct, frozen=True, eq=False):
 
 
 class KafkaQueue:
-    """A topic, read as a member of a consumer group. `settings` are librdkafka's, except those for commits.
+    """A `topic`, read as a member of a consumer group. `settings` are librdkafka's, except those for commits.
 
     `dead_letter` is the topic of dead letters. By default a new group starts with the oldest message
     (`auto.offset.reset`), not with the next one. `max_uncommitted` limits how far a partition is read beyond a message

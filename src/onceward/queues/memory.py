@@ -29,8 +29,9 @@ class _Entry(Struct, eq=False):
 class MemoryQueue:
     """An in-process queue. `put` may be called from any thread.
 
-    With `dead_letters=True`, messages that cannot be processed are moved to `dead`, with their reasons. `monotonic` is
-    the clock; pass the one of a fake clock in tests.
+    `name` identifies it in output. A message that is not settled within `ack_deadline` seconds is delivered again. With
+    `dead_letters=True`, messages that cannot be processed are moved to `dead`, with their reasons. `monotonic` is the
+    clock; pass the one of a fake clock in tests.
     """
 
     def __init__(
@@ -55,7 +56,10 @@ class MemoryQueue:
         self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
 
     def put(self, body: bytes, *, id: str = "", headers: Mapping[str, str] | None = None) -> str:
-        """Add a message and return its id. Two messages with the same id stay two messages, as at a real broker."""
+        """Add a message and return its id. Two messages with the same id stay two messages, as at a real broker.
+
+        `body` is the message, and `headers` are passed on with it. Without an `id`, the queue creates one.
+        """
         entry = _Entry(id or f"{self.name}/{next(self._ids)}", body, dict(headers or {}))
         with self._lock:
             self._entries.add(entry)

@@ -9,12 +9,13 @@ from msgspec import Struct
 
 
 class Message(bytes):
-    """The body of a message, with the metadata that the broker supplies.
+    """The `body` of a message, with the metadata that the broker supplies.
 
     `id` is the transport id. It is the same at every delivery of this message and unique within its queue. It is empty
-    if the sender set none and the broker assigns none. `deliveries` counts the deliveries so far, this one included, as
-    far as the broker reports it. In keys and fingerprints only the body counts, because the metadata describes the
-    transport, not the work. The names of this module and class are part of stored fingerprints and must not change.
+    if the sender set none and the broker assigns none. `headers` are those of the sender. `deliveries` counts the
+    deliveries so far, this one included, as far as the broker reports it. In keys and fingerprints only the body
+    counts, because the metadata describes the transport, not the work. The names of this module and class are part of
+    stored fingerprints and must not change.
     """
 
     id: str

@@ -32,8 +32,9 @@ RESPONSE_TIMEOUT = 5.0  # seconds until the server counts as unreachable
 class NatsQueue:
     """A durable consumer of a stream. It is created if missing; an existing one is used unchanged.
 
-    `subject` filters the stream. `dead_letter` is the subject of dead letters, which a stream must capture. `options`
-    are passed to `nats.connect`.
+    `servers` are one or more URLs, and `durable` is the name of the consumer. `subject` filters the `stream`. A new
+    consumer redelivers what is not settled within `ack_deadline` seconds. `dead_letter` is the subject of dead letters,
+    which a stream must capture. `options` are passed to `nats.connect`.
     """
 
     def __init__(

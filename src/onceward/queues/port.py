@@ -45,11 +45,11 @@ class Queue(Protocol):
         ...
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
-        """Acknowledge the deliveries: the broker must not deliver them again."""
+        """Acknowledge the `deliveries`: the broker must not deliver them again."""
         ...
 
     async def nack(self, delivery: Delivery, delay: float) -> None:
-        """Redeliver the message, to any consumer, after about `delay` seconds. 0 means immediately.
+        """Redeliver the message of this `delivery`, to any consumer, after about `delay` seconds. 0: immediately.
 
         A broker that cannot delay for that long may deliver earlier, but not immediately. The consumer then calls
         `nack` again.
@@ -57,12 +57,13 @@ class Queue(Protocol):
         ...
 
     async def dead_letter(self, delivery: Delivery, reason: str) -> None:
-        """Copy the message with its id, its headers and the reason to the dead letter queue, then acknowledge it.
+        """Copy the message of this `delivery` to the dead letter queue, then acknowledge it.
 
-        In this order: an interruption in between leaves two copies instead of none.
+        The copy has the same id and headers, and the `reason`. In this order: an interruption in between leaves two
+        copies instead of none.
         """
         ...
 
     async def extend(self, deliveries: Sequence[Delivery]) -> None:
-        """Restart the ack deadline of deliveries in progress. Ignore those that were settled in the meantime."""
+        """Restart the ack deadline of `deliveries` in progress. Ignore those that were settled in the meantime."""
         ...

@@ -24,8 +24,9 @@ MAX_REASON_LENGTH = 250  # characters; an attribute may have 1,024 bytes
 
 
 class PubSubQueue:
-    """A pull subscription. `client` is your `SubscriberClient`, `publisher` your `PublisherClient`.
+    """A pull `subscription`: `projects/PROJECT/subscriptions/NAME`.
 
+    `client` is your `SubscriberClient`, `publisher` your `PublisherClient`; without them, default ones are created.
     `ack_deadline` (seconds) and the topic `dead_letter` default to those of the subscription, which requires the
     permission `pubsub.subscriptions.get`. If you pass `ack_deadline`, it applies to the messages received here.
     """

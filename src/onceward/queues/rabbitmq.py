@@ -27,9 +27,10 @@ IDLE_EXPIRY = 60_000  # ms that a delay queue outlives its last message: publish
 
 
 class RabbitQueue:
-    """A durable queue, declared if missing with `arguments`, such as {"x-queue-type": "quorum"}.
+    """A durable queue at the server `url`, declared if missing with `arguments`, such as {"x-queue-type": "quorum"}.
 
-    `dead_letter` is the queue of dead letters. A message's id is the `message_id` that its sender set.
+    `dead_letter` is the queue of dead letters. `options` are passed to the driver's connection. A message's id is the
+    `message_id` that its sender set.
     """
 
     ack_deadline: float | None = None

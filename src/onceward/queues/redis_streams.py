@@ -39,9 +39,11 @@ CLOCK_MARGIN = 0.005  # seconds; the server uses whole milliseconds and its own 
 
 
 class RedisStreamQueue:
-    """A consumer group of a stream. Both are created if missing; a new group starts with the first entry.
+    """A consumer `group` of a `stream` at the server `url`. Both are created if missing.
 
-    `dead_letter` is the stream of dead letters. `consumer` names this process in the group (default: host and process).
+    A new group starts with the first entry. An entry that is not settled within `ack_deadline` seconds is delivered
+    again. `dead_letter` is the stream of dead letters. `consumer` names this process in the group (default: host and
+    process). `options` are passed to the Redis client.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ MAX_REASON_LENGTH = 500  # characters; a message and its attributes share 256 KB
 
 
 class SQSQueue:
-    """A standard or FIFO queue. `client` is your boto3 client; without one, boto3's default settings apply.
+    """A standard or FIFO queue at this `url`. `client` is your boto3 client; by default one is created.
 
     `dead_letter` is the URL of the dead letter queue. `ack_deadline` (seconds) defaults to the `VisibilityTimeout` of
     the queue. If you pass it, it applies to the messages received here instead.

@@ -74,7 +74,10 @@ def belongs_to(app: str, record: Record) -> bool:
 
 
 class Recovered(Struct, frozen=True):
-    """The result of one record that a recovery worker handled. `error` is why it could not be tried."""
+    """The result of one record that a recovery worker handled, by its `key` and `scope`.
+
+    `outcome` is that of the call. `error` is why it could not be tried.
+    """
 
     key: str
     scope: str
@@ -100,7 +103,15 @@ _LAST_PASS_FIELDS: Final = ("unclear", "running", "waiting", "waiting_for_a_pers
 
 
 class Recovery(Struct):
-    """The result of one pass, or of all passes of a recovery worker."""
+    """The result of one pass, or of all passes of a recovery worker. All fields are numbers of records.
+
+    - `done`, `failed`, `again`, `parked`: what the calls that it made led to. `again`: another attempt will follow.
+    - `unclear`: the store or the call gave no clear answer.
+    - `running`: another worker was faster. `waiting`: not due yet.
+    - `waiting_for_a_person`: parked, until an operator resolves them.
+    - `needing_redelivery`: this worker cannot call them; `needs_redelivery` lists the first ones.
+    - `unreadable`: written by a newer version, or damaged.
+    """
 
     done: int = 0
     failed: int = 0

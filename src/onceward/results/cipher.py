@@ -14,9 +14,15 @@ class Cipher(Protocol):
         raise NotImplementedError
 
     def seal(self, plain: bytes, associated: bytes) -> bytes:
-        """Encrypt. The output can be decrypted only with the same `associated`, and contains the id of its key."""
+        """Encrypt `plain`, and return bytes that contain the id of the key.
+
+        `associated` is not secret. The output can be decrypted only together with the same `associated`.
+        """
         raise NotImplementedError
 
     def open(self, sealed: bytes, associated: bytes) -> bytes:
-        """Decrypt. Raise `ResultCorrupt` if key, bytes or `associated` differ from those of `seal`."""
+        """Decrypt the `sealed` bytes, and return the plain ones.
+
+        Raise `ResultCorrupt` if key, bytes or `associated` differ from those of `seal`.
+        """
         raise NotImplementedError

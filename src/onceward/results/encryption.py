@@ -21,8 +21,10 @@ _DEFAULT_ID: Final = "0"
 class AesGcm:
     """A `Cipher`. Writes with the `current` key and reads with any key of the ring.
 
-    To rotate: add a new key under a new id, make it current, and drop the old one when its records are gone. The
-    format of an encrypted result: length of the key id, key id, nonce, ciphertext and tag.
+    `keys` is one key of 32 bytes, or a mapping from key ids to keys. With several keys, `current` is required;
+    otherwise it raises ConfigurationError. To rotate: add a new key under a new id, make it current, and drop the old
+    one when its records are gone. The format of an encrypted result: length of the key id, key id, nonce, ciphertext
+    and tag.
     """
 
     __slots__ = ("_current", "_ring", "digest_key")

@@ -11,7 +11,14 @@ T = TypeVar("T")
 
 
 def run(call: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never suspends: the first `send` runs it to its end."""
+    """Run a coroutine of Onceward without an event loop, and return its result.
+
+    Args:
+        call: A coroutine that never suspends: one of a sync client's flows, such as `admin.overview()`.
+
+    Raises:
+        WrongRuntime: The coroutine waits for an event loop. Its store works only with `AsyncOnce`.
+    """
     try:
         call.send(None)
     except StopIteration as end:

@@ -118,15 +118,24 @@ class DeclaredSaga:
 
 
 class Saga(DeclaredSaga):
-    """A saga of sync functions."""
+    """A saga of sync functions. Declare it with `once.saga(name, Step(…), …)`.
+
+    In all methods, `args` and `kwargs` are the input of the saga. They identify it, as the arguments of a decorated
+    function do. Input by position needs `input_type`, and raises `TypeError` without it.
+    """
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Run the saga. Return the results of its steps by their names, or raise why it was not done."""
+        """Run the saga. Return the results of its steps by their names, or raise why it was not done.
+
+        Raises:
+            NotAcquired: It is running elsewhere, is parked, or has failed before.
+            Exception: What the step raised that failed. The earlier steps have been undone.
+        """
         value: dict[str, Any] = value_or_raise(self.outcome(*args, **kwargs), self.policy)
         return value
 
     def outcome(self, *args: Any, **kwargs: Any) -> Outcome[dict[str, Any]]:
-        """Run the saga, and return the `Outcome`: Executed, Failed with everything undone, Parked, …."""
+        """Run the saga. Return the `Outcome`: `Executed`, `Failed` with everything undone, `Parked`, and so on."""
         return run(run_saga(self.engine, self.saga_job(args, kwargs)))
 
     def read(self, *args: Any, **kwargs: Any) -> SagaEntry | None:
@@ -134,9 +143,16 @@ class Saga(DeclaredSaga):
         return run(records.read(self.engine, self.key(*args, **kwargs), self._codec))
 
     def resolve(self, finding: applied | Finding, /, *args: Any, **kwargs: Any) -> None:
-        """Resolve the step for which this saga is PARKED: `applied(value)`, `not_applied` or `abandon`.
+        """Resolve the step for which this saga is PARKED. The saga continues with its next delivery or by recovery.
 
-        The saga continues with its next delivery, or by a recovery worker. With `abandon` it is undone.
+        Args:
+            finding: `applied(value)` if the step took effect, `not_applied` if it did not, `abandon` to undo the saga.
+            args: The input, if it is passed by position.
+            kwargs: The input.
+
+        Raises:
+            NotAcquired: The saga is not parked, or has changed in the meantime.
+            ResultNotStored: The value of `applied(value)` cannot be stored.
         """
         key = self.key(*args, **kwargs)
         run(records.resolve(self.engine, key, finding, self._codec, self.policy))
@@ -145,27 +161,39 @@ class Saga(DeclaredSaga):
         """Undo the saga. Call this if you know that the open step was not done, and no longer want it.
 
         The earlier steps are undone with the next delivery, or by a recovery worker. After `resolve(not_applied)`, this
-        is possible until the next attempt.
+        is possible until the next attempt. Raise `NotAcquired` if there is nothing to undo.
         """
         run(admin.compensate(self.engine, self.key(*args, **kwargs), self.policy))
 
     def retry(self, *args: Any, **kwargs: Any) -> None:
-        """Let a PARKED saga continue with all of its attempts, or restart a saga that was undone."""
+        """Let a PARKED saga continue with all of its attempts, or restart a saga that was undone.
+
+        Raise `NotAcquired` if the saga is neither parked nor undone.
+        """
         run(admin.retry(self.engine, self.key(*args, **kwargs)))
 
 
 class AsyncSaga(DeclaredSaga):
-    """A saga of coroutine functions, and of sync functions that do not block."""
+    """A saga of coroutine functions, and of sync functions that do not block. Declare it with `AsyncOnce.saga`.
+
+    In all methods, `args` and `kwargs` are the input of the saga. They identify it, as the arguments of a decorated
+    function do. Input by position needs `input_type`, and raises `TypeError` without it.
+    """
 
     is_async = True
 
     async def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Run the saga. Return the results of its steps by their names, or raise why it was not done."""
+        """Run the saga. Return the results of its steps by their names, or raise why it was not done.
+
+        Raises:
+            NotAcquired: It is running elsewhere, is parked, or has failed before.
+            Exception: What the step raised that failed. The earlier steps have been undone.
+        """
         value: dict[str, Any] = value_or_raise(await self.outcome(*args, **kwargs), self.policy)
         return value
 
     async def outcome(self, *args: Any, **kwargs: Any) -> Outcome[dict[str, Any]]:
-        """Run the saga, and return the `Outcome`: Executed, Failed with everything undone, Parked, …."""
+        """Run the saga. Return the `Outcome`: `Executed`, `Failed` with everything undone, `Parked`, and so on."""
         quick = self.operation.is_quick(args, kwargs)
         saga = self.saga_job(args, kwargs) if quick else await self.engine.runtime.compute(self.saga_job, args, kwargs)
         return await run_saga(self.engine, saga)
@@ -175,9 +203,16 @@ class AsyncSaga(DeclaredSaga):
         return await records.read(self.engine, self.key(*args, **kwargs), self._codec)
 
     async def resolve(self, finding: applied | Finding, /, *args: Any, **kwargs: Any) -> None:
-        """Resolve the step for which this saga is PARKED: `applied(value)`, `not_applied` or `abandon`.
+        """Resolve the step for which this saga is PARKED. The saga continues with its next delivery or by recovery.
 
-        The saga continues with its next delivery, or by a recovery worker. With `abandon` it is undone.
+        Args:
+            finding: `applied(value)` if the step took effect, `not_applied` if it did not, `abandon` to undo the saga.
+            args: The input, if it is passed by position.
+            kwargs: The input.
+
+        Raises:
+            NotAcquired: The saga is not parked, or has changed in the meantime.
+            ResultNotStored: The value of `applied(value)` cannot be stored.
         """
         key = self.key(*args, **kwargs)
         await records.resolve(self.engine, key, finding, self._codec, self.policy)
@@ -186,12 +221,15 @@ class AsyncSaga(DeclaredSaga):
         """Undo the saga. Call this if you know that the open step was not done, and no longer want it.
 
         The earlier steps are undone with the next delivery, or by a recovery worker. After `resolve(not_applied)`, this
-        is possible until the next attempt.
+        is possible until the next attempt. Raise `NotAcquired` if there is nothing to undo.
         """
         await admin.compensate(self.engine, self.key(*args, **kwargs), self.policy)
 
     async def retry(self, *args: Any, **kwargs: Any) -> None:
-        """Let a PARKED saga continue with all of its attempts, or restart a saga that was undone."""
+        """Let a PARKED saga continue with all of its attempts, or restart a saga that was undone.
+
+        Raise `NotAcquired` if the saga is neither parked nor undone.
+        """
         await admin.retry(self.engine, self.key(*args, **kwargs))
 
 

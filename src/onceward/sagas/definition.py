@@ -58,6 +58,13 @@ class Step(_Named, frozen=True, kw_only=True):
     """One step, as it is declared. `do`, `undo` and verify's `find` are called with a `StepContext`.
 
     A step with `undo` is compensatable. For a step without, pass `kind="pivot"` or `kind="retriable"`.
+
+    - `name`: its name in the journal and in derived keys. Do not change it while sagas are running.
+    - `after_crash`: what happens to the step after a crash: `"rerun"`, `"park"` or `verify(find)`.
+    - `final`: exceptions after which the step is not tried again.
+    - `not_applied`: exceptions that prove that the step took no effect.
+    - `max_attempts`, `undo_attempts`: how often `do` and `undo` are tried.
+    - `retry_delay`: how long to wait between attempts.
     """
 
     undo: Callable[..., Any] | None = None

@@ -70,7 +70,8 @@ class JournalEntry(Struct, frozen=True, omit_defaults=True):
 class Journal(Struct, frozen=True, omit_defaults=True):
     """How far a saga has come. `cycle` is part of its derived keys; `error` is why the saga compensates.
 
-    The entries are stored under the name `lines`.
+    `direction` is forward or compensating. `entries` are the steps that have begun, in order; they are stored under the
+    name `lines`. `error_type` is the type of the exception. `version` is that of the format.
     """
 
     cycle: int
@@ -81,6 +82,7 @@ class Journal(Struct, frozen=True, omit_defaults=True):
     version: int = VERSION
 
     def entry(self, name: str) -> JournalEntry | None:
+        """Return the entry of the step with this `name`, or None if it has not begun."""
         return next((entry for entry in self.entries if entry.name == name), None)
 
     @property

@@ -72,7 +72,7 @@ class DeclaredSchedule(Generic[P, T]):
         self._takes_slot = takes_slot(fn, self.schedule.name)
 
     def key(self, scheduled_at: datetime | str) -> Key:
-        """Return the key of the run of that slot."""
+        """Return the key of the run of a slot. `scheduled_at` is its time, with a time zone, or ISO 8601 text."""
         return self.schedule.key(slot_of(scheduled_at))
 
     def job(self, slot: int) -> Job:
@@ -91,14 +91,29 @@ class DeclaredSchedule(Generic[P, T]):
 
 
 class Scheduled(DeclaredSchedule[P, T]):
-    """A sync function with a schedule."""
+    """A sync function with a schedule. A direct call runs it at once, without a claim.
+
+    `scheduled_at` is the time of a slot: a datetime with a time zone, or ISO 8601 text.
+    """
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call the function directly, without a claim, and return its value.
+
+        `args` and `kwargs` are its arguments. A function that takes the time of its slot needs it here too.
+        """
         value: T = self.fn(*args, **kwargs)
         return value
 
     def tick(self, scheduled_at: datetime | str | None = None, *, rerun: bool = False) -> Outcome[T]:
-        """Run this slot, or the one that is due now, unless it was run before. `rerun=True` also runs a failed slot."""
+        """Run a slot, unless it was run before.
+
+        Args:
+            scheduled_at: The time of the slot. By default, the latest slot that is due now.
+            rerun: Whether to run a failed slot again.
+
+        Returns:
+            The outcome. `Replayed` if the slot was run before, `Running` if another worker is running it.
+        """
         slot = None if scheduled_at is None else slot_of(scheduled_at)
         return run(runs.tick(self._engine, self.schedule, slot, self.job, rerun=rerun))
 
@@ -108,16 +123,31 @@ class Scheduled(DeclaredSchedule[P, T]):
 
 
 class AsyncScheduled(DeclaredSchedule[P, T]):
-    """A coroutine function with a schedule."""
+    """A coroutine function with a schedule. A direct call runs it at once, without a claim.
+
+    `scheduled_at` is the time of a slot: a datetime with a time zone, or ISO 8601 text.
+    """
 
     is_async = True
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Await the function directly, without a claim, and return its value.
+
+        `args` and `kwargs` are its arguments. A function that takes the time of its slot needs it here too.
+        """
         value: T = await self.fn(*args, **kwargs)
         return value
 
     async def tick(self, scheduled_at: datetime | str | None = None, *, rerun: bool = False) -> Outcome[T]:
-        """Run this slot, or the one that is due now, unless it was run before. `rerun=True` also runs a failed slot."""
+        """Run a slot, unless it was run before.
+
+        Args:
+            scheduled_at: The time of the slot. By default, the latest slot that is due now.
+            rerun: Whether to run a failed slot again.
+
+        Returns:
+            The outcome. `Replayed` if the slot was run before, `Running` if another worker is running it.
+        """
         slot = None if scheduled_at is None else slot_of(scheduled_at)
         return await runs.tick(self._engine, self.schedule, slot, self.job, rerun=rerun)
 

@@ -120,7 +120,11 @@ class Schedule(Struct, frozen=True, dict=True):
 
 
 class Ran(Struct, frozen=True):
-    """The result of one run of a schedule in this process, as passed to `on_result`."""
+    """The result of one run of the schedule `name` in this process, as passed to `on_result`.
+
+    `scheduled_at` is the time of the slot, and `outcome` what happened. `late`: the slot was missed at its time, and
+    caught up.
+    """
 
     name: str
     scheduled_at: datetime
@@ -129,7 +133,10 @@ class Ran(Struct, frozen=True):
 
 
 class Missed(Struct, frozen=True):
-    """Slots that were missed: they are not run. `more` is true if not all of them were counted."""
+    """Slots of the schedule `name` that were missed: they are not run.
+
+    `count` is how many, from `first` to `last`. `more` is true if not all of them were counted.
+    """
 
     name: str
     count: int

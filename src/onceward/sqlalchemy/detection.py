@@ -33,6 +33,9 @@ def detect_transactions(once: BaseClient, engine: Engine | AsyncEngine) -> Calla
     """Let `once` find transactions that are open on `engine`, which is connected to the database of the records.
 
     Calls inside such a transaction then follow the setting `open_transaction`. Return a function that ends this.
+
+    Raises:
+        ConfigurationError: `engine` is not an `Engine` or `AsyncEngine` of SQLAlchemy.
     """
     if not isinstance(engine, Engine | AsyncEngine):
         raise ConfigurationError(

@@ -39,7 +39,8 @@ def include_object(
 ) -> bool:
     """Return False for Onceward's tables, views and indexes, so that Alembic's autogenerate does not drop them.
 
-    Pass it to `context.configure(include_object=include_object)` in Alembic's `env.py`.
+    Pass it to `context.configure(include_object=include_object)` in Alembic's `env.py`. Alembic calls it with `object`,
+    `name`, `type_`, `reflected` and `compare_to`.
     """
     table = name if type_ == "table" else getattr(getattr(object, "table", None), "name", None)
     return not any(one is not None and one.startswith(PREFIX) for one in (name, table))

@@ -30,9 +30,16 @@ _EXTRAS["firestore"] = "firestore"
 
 
 def open_store(url: str | None = None) -> Store:
-    """Return the store for the URL, not yet connected. Default: $ONCEWARD_STORE_URL, else sqlite:///onceward.db.
+    """Return the store for a URL, not yet connected.
 
     Other packages can add schemes through the entry-point group `onceward.stores`: scheme = callable(url) -> Store.
+
+    Args:
+        url: Such as `postgresql://user@host/shop`. The default is $ONCEWARD_STORE_URL, else `sqlite:///onceward.db`.
+
+    Raises:
+        ConfigurationError: The text is not a URL, or no store is registered for its scheme.
+        MissingExtra: The driver of the store is not installed.
     """
     url = store_url(url)
     scheme = scheme_of(url)

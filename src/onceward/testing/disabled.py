@@ -40,6 +40,11 @@ class disabled:  # noqa: N801 (reads as a word in `with disabled():`)
         self.__exit__(kind, error, at)
 
     def __call__(self, fn: F) -> F:
+        """Decorate `fn`, and return it: Onceward is disabled while it runs.
+
+        Raises:
+            ConfigurationError: `fn` is a generator, whose body would run after the decorator has ended.
+        """
         if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
             raise ConfigurationError(
                 f"{fn!r} is a generator, so its body runs after the decorator has ended",

@@ -27,7 +27,7 @@ class FakeGate(ThreadGate):
 
 
 class FakeRuntime(ThreadRuntime):
-    """The runtime of `Once` on a fake clock. Share the clock with the store, so that nothing really sleeps."""
+    """The runtime of `Once` on a fake `clock`. Share the clock with the store, so that nothing really sleeps."""
 
     def __init__(self, clock: FakeClock) -> None:
         self._clock = clock

@@ -26,8 +26,9 @@ OnFailure = Literal["raise", "continue"]
 class Lookup(Generic[K, V]):
     """A cache in front of `find`, which looks up many keys at once. Keys that are not found are not cached.
 
-    At most `size` values are cached; the least recently used is evicted first, and none is older than `max_age`. With
-    `on_failure="continue"`, a failed lookup is logged and returns nothing: use it for optional data.
+    At most `size` values are cached; the least recently used is evicted first, and none is older than `max_age`,
+    measured by `clock` (seconds). With `on_failure="continue"`, a failed lookup is logged and returns nothing: use it
+    for optional data.
     """
 
     def __init__(
@@ -58,10 +59,11 @@ class Lookup(Generic[K, V]):
         return len(self._cache)
 
     def get(self, key: K) -> V | None:
+        """Return the value of a `key`, from the cache or by one lookup; None if there is none."""
         return self.many((key,)).get(key)
 
     def many(self, keys: Iterable[K]) -> dict[K, V]:
-        """Return the values by key. Keys without a value are missing."""
+        """Return the values of these `keys`, with at most one lookup. Keys without a value are missing."""
         wanted = list(dict.fromkeys(keys))
         found = self._find_cached(wanted)
         missing = [key for key in wanted if key not in found]
@@ -70,7 +72,7 @@ class Lookup(Generic[K, V]):
         return found
 
     def forget(self, *keys: K) -> None:
-        """Remove these keys from the cache; without keys, all."""
+        """Remove these `keys` from the cache; without keys, all."""
         with self._lock:
             self._forgotten += 1
             if not keys:

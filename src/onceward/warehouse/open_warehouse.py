@@ -11,7 +11,12 @@ EXAMPLES = "write duckdb:///relative.duckdb, duckdb:////absolute/path.duckdb, sq
 
 
 def open_warehouse(url: str) -> Warehouse:
-    """Return the warehouse for the URL, connected."""
+    """Return the warehouse for a `url`, connected: `duckdb://`, `sqlite://`, `postgresql://` or `bigquery://`.
+
+    Raises:
+        ConfigurationError: The URL has another scheme, or cannot be read.
+        MissingExtra: The driver is not installed.
+    """
     scheme = url.partition("://")[0].lower()
     if scheme == "duckdb":
         from .duck import DuckWarehouse  # imported here: only the driver that is used must be installed

@@ -7,13 +7,12 @@ stored).
 from __future__ import annotations
 
 from .address import parse
-from .joined import FirestoreJoined
 from .layout import Layout
 from .store import FirestoreStore
 
-__all__ = ["FirestoreJoined", "FirestoreStore", "Layout", "from_url"]
+__all__ = ["FirestoreStore", "Layout", "from_url"]
 
 
 def from_url(url: str) -> FirestoreStore:
-    """Return the store for a URL, for `open_store`. The URL may also set the layout: see docs/howto/firestore.md."""
+    """Return the store for a `url`, for `open_store`. The URL may also set the layout: see the Firestore guide."""
     return FirestoreStore(parse(url))

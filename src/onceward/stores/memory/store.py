@@ -45,7 +45,8 @@ Change = Callable[[Record | None, int], tuple[Record | None, Verdict]]
 class MemoryStore(MemoryListing, MemoryErasure, MemoryLatest, MemoryCounters, Watchers, BuiltInCapabilities):
     """Keeps records in a dict: O(1) per call at any size (O(log n) for expiry). `max_records` bounds it.
 
-    A full store raises StoreFull and claims nothing: only records that no longer protect their key are evicted.
+    A full store raises StoreFull and claims nothing: only records that no longer protect their key are evicted. `clock`
+    is for tests, such as a `FakeClock`.
 
     Records are immutable. A change replaces the stored record if it is still the one that was read. Only this
     compare-and-set is locked; it makes no calls, so that no signal handler can run in between. Operations of more than
@@ -259,7 +260,10 @@ def _matches(record: Record, wanted: Filter) -> bool:
 
 
 def from_url(url: str) -> MemoryStore:
-    """Return a new store for `memory://` or `memory://?max_records=100000`."""
+    """Return a new store for a `url`: `memory://`, or `memory://?max_records=100000`.
+
+    Raise `ConfigurationError` if the URL has other parts: a memory store has no name.
+    """
     from urllib.parse import parse_qs, urlsplit  # imported here: most memory stores are created without a URL
 
     parts = urlsplit(url)

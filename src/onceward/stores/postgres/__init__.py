@@ -6,15 +6,14 @@ the caller's transaction). `connection.py` talks to the server through psycopg, 
 
 from __future__ import annotations
 
-from .joined import PostgresJoined
 from .store import PostgresStore
 from .url import parse
 
-__all__ = ["PostgresJoined", "PostgresStore", "from_url"]
+__all__ = ["PostgresStore", "from_url"]
 
 
 def from_url(url: str) -> PostgresStore:
-    """Return the store for the URL, not yet connected.
+    """Return the store for a `url`, not yet connected.
 
     In addition to libpq's settings: `?schema=` names the schema of the tables, `?migrate=1` creates them on `open`,
     `?connections=` limits the connections (4), `?prepare=0` is for a pooler that Onceward cannot detect.

@@ -59,7 +59,11 @@ RETRY_DELAY = 0.005  # seconds before a retryable error is retried
 
 
 class PostgresStore(PostgresLatest, PostgresCounters, PostgresErasure, GroupCommit, Watchers, BuiltInCapabilities):
-    """A PostgreSQL database. `clock` replaces the server's clock, for tests."""
+    """A PostgreSQL database at this `url`.
+
+    `schema` is the schema of the tables (default: that of the URL, else the first of the search path). With
+    `migrate=True`, opening the store creates them. `clock` replaces the server's clock, for tests.
+    """
 
     inline = False
 

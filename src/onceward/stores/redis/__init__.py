@@ -13,6 +13,6 @@ __all__ = ["RedisStore", "from_client", "from_url"]
 
 
 def from_url(url: str) -> RedisStore:
-    """Return the store for a URL. Called by `open_store`."""
+    """Return the store for a `url`, not yet connected. The query may set `prefix`, which starts every Redis key."""
     address, settings = parse(url)
     return RedisStore(address, **settings)

@@ -85,9 +85,12 @@ def parse(url: str) -> tuple[RedisAddress, dict[str, Any]]:
 
 
 def from_client(client: Any) -> RedisAddress:
-    """Return the address that a user's `redis.Redis` or `redis.asyncio.Redis` connects to.
+    """Return the address of a `client`: a `redis.Redis` or `redis.asyncio.Redis`. Pass it to `RedisStore`.
 
     Only its address and credentials are used. Calls use Onceward's own connections and deadlines.
+
+    Raises:
+        ConfigurationError: The client is not one of a single Redis server.
     """
     pool = getattr(client, "connection_pool", None)
     kind = KINDS.get(getattr(getattr(pool, "connection_class", None), "__name__", ""))

@@ -45,8 +45,9 @@ OPEN_TIMEOUT = 5.0  # seconds; the same as that of most calls, which then use th
 class RedisStore(RedisErasure, RedisCounters, BuiltInCapabilities):
     """Stores records on one server: `where` is a URL, or your own `redis.Redis` or `redis.asyncio.Redis`.
 
-    Opening the store raises if the server evicts keys or keeps nothing through a restart. `unsafe_eviction=True` and
-    `unsafe_persistence=True` accept that risk. `clock` is for tests; by default the server's clock is used.
+    `prefix` starts every Redis key, so that several stores can share a server. Opening the store raises if the server
+    evicts keys or keeps nothing through a restart. `unsafe_eviction=True` and `unsafe_persistence=True` accept that
+    risk. `clock` is for tests; by default the server's clock is used.
     """
 
     inline = False

@@ -6,14 +6,16 @@ and `connection.py` (one thread at a time, deadlines, forks).
 
 from __future__ import annotations
 
-from .joined import SQLiteJoined
 from .store import SQLiteStore
 from .url import parse
 
-__all__ = ["SQLiteJoined", "SQLiteStore", "from_url"]
+__all__ = ["SQLiteStore", "from_url"]
 
 
 def from_url(url: str) -> SQLiteStore:
-    """Return the store for the URL, not yet connected. `?synchronous=NORMAL` is faster, but a power cut loses data."""
+    """Return the store for a `url`, not yet connected.
+
+    With `?synchronous=NORMAL` writes are faster, but after a power failure the last ones may be missing.
+    """
     path, settings = parse(url)
     return SQLiteStore(path, synchronous=settings.get("synchronous", "FULL"))

@@ -67,7 +67,9 @@ Offload = Callable[..., Coroutine[Any, Any, Any]]
 class SQLiteStore(SQLiteLatest, SQLiteCounters, SQLiteErasure, SQLiteManyRecords, GroupCommit, Watchers, Capabilities):
     """A SQLite file in WAL mode. With `synchronous="FULL"`, acknowledged writes survive a power cut.
 
-    `":memory:"` is one shared connection for one process. It cannot join transactions.
+    `path` is the file, which is created if missing. `":memory:"` is one shared connection for one process; it cannot
+    join transactions. With `migrate=False`, opening a file without tables raises StoreNotSetUp. `clock` is for tests,
+    such as a `FakeClock`.
     """
 
     def __init__(

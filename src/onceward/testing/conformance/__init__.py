@@ -22,9 +22,8 @@ from onceward.errors import ConfigurationError
 
 from .audit import AuditChecks
 from .counters import CounterChecks
-from .factory import StoreFactory, check
+from .factory import StoreFactory
 from .fencing import FencingChecks
-from .harness import Caller, Harness
 from .histories import HistoryChecks
 from .latest import LatestChecks
 from .latest_histories import LatestHistoryChecks
@@ -66,4 +65,4 @@ class StoreConformance(
     """All checks. Subclass it and implement `open`."""
 
 
-__all__ = ["Caller", "Harness", "StoreConformance", "StoreFactory", "check"]
+__all__ = ["StoreConformance", "StoreFactory"]

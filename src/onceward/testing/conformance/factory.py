@@ -42,22 +42,31 @@ class StoreFactory:
         """Return a store that is not open yet. Two calls with the same directory return two stores on the same data.
 
         `directory` is an empty directory for this test. A store on a server can use its name as a prefix or schema.
+        `clock` is the clock to use, unless `fake_clock` is False.
         """
         raise NotImplementedError("a conformance class needs open(self, directory, clock)")
 
     def raw(self, directory: Path, id: bytes) -> Mapping[str, object] | None:  # noqa: ARG002 (a hook)
-        """Read the record directly from the database, not through the store. Return None if there is none.
+        """Read the record `id` directly from the database in `directory`, not through the store. Optional.
 
-        Return the fields whose stored form equals that of `Record`, under the same names. Omit the others.
+        Return the fields whose stored form equals that of `Record`, under the same names, and omit the others. Return
+        None if there is no such record. Without this hook, raise `SkipTest`: checks that need it are skipped.
         """
         raise SkipTest("no raw() hook: the kit cannot read the database directly")
 
     def writes(self, directory: Path) -> int:  # noqa: ARG002 (a hook)
-        """Return a number that changes with every write to this directory, and does not change with reads."""
+        """Return a number that changes with every write to this `directory`, and does not change with reads. Optional.
+
+        Without this hook, raise `SkipTest`: checks that need it are skipped.
+        """
         raise SkipTest("no writes() hook: the kit cannot detect writes")
 
     def overwrite(self, directory: Path, id: bytes, **fields: Any) -> None:  # noqa: ARG002 (a hook)
-        """Overwrite fields of a record directly in the database, as another version of the software might do."""
+        """Overwrite `fields` of the record `id` directly in the database in `directory`. Optional.
+
+        The kit uses it to write what another version of the software might write. Without this hook, raise `SkipTest`:
+        checks that need it are skipped.
+        """
         raise SkipTest("no overwrite() hook: the kit cannot write records that the store itself would not write")
 
     def pytest_generate_tests(self, metafunc: Any) -> None:

@@ -44,6 +44,7 @@ class Report(Struct, frozen=True):
 
     @property
     def linearizable(self) -> bool:
+        """Whether every key has been explained: no violation was found, and no search was given up."""
         return not self.violations and not self.undecided
 
     def __str__(self) -> str:
@@ -66,8 +67,15 @@ def check(
 ) -> Report:
     """Search, for each key, for an order of its operations for which the state table gives the recorded answers.
 
-    `start` has the records that existed before. `tolerance` is by how many µs the store's clock may go back (the clocks
-    of several machines that share one store may differ); None means any amount. `budget` limits the search per key.
+    Args:
+        operations: The history, such as `MemoryLog.operations()`.
+        start: The records that existed before, by id.
+        tolerance: By how many µs the store's clock may go back (the clocks of several machines that share one store may
+            differ). None means any amount.
+        budget: How many steps to search per key. A key that needs more is undecided.
+
+    Returns:
+        What was checked, and the smallest part of each history that cannot be explained.
     """
     began = perf_counter()
     everything = list(operations)
@@ -97,7 +105,10 @@ def check(
 
 
 def assert_linearizable(operations: Iterable[Operation], **how: Any) -> Report:
-    """Run `check`, and raise an AssertionError with the explanation if the history is not linearizable."""
+    """Run `check`, and return its report. If the history is not linearizable, raise an AssertionError with the reason.
+
+    `operations` are the history; `how` are the other arguments of `check`.
+    """
     report = check(operations, **how)
     if not report.linearizable:
         raise AssertionError(str(report))

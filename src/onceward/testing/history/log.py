@@ -27,12 +27,24 @@ PERMISSIONS = 0o600
 
 
 class Log(Protocol):
-    """The interface that a recorder needs. A number identifies one operation; `at` is a time of `time.monotonic_ns`."""
+    """The interface that a recorder needs. A number identifies one operation; `at` is a time of `time.monotonic_ns`.
 
-    def called(self, at: int, by: str, requests: Sequence[Request]) -> Sequence[int]: ...
-    def answered(self, at: int, numbers: Sequence[int], answers: Sequence[Answer]) -> None: ...
+    `numbers` are those that `called` returned.
+    """
+
+    def called(self, at: int, by: str, requests: Sequence[Request]) -> Sequence[int]:
+        """Record that the worker `by` sends these `requests`. Return a number for each."""
+        ...
+
+    def answered(self, at: int, numbers: Sequence[int], answers: Sequence[Answer]) -> None:
+        """Record the `answers` to these requests."""
+        ...
+
     def raised(self, at: int, numbers: Sequence[int], error: str, *, late_effects: bool) -> None:
-        """Record calls without an answer. With `late_effects`, the requests may still take effect after this."""
+        """Record calls that ended with an `error` instead of an answer.
+
+        With `late_effects`, the requests may still take effect after this.
+        """
 
 
 class _Call(Struct, frozen=True):
@@ -103,7 +115,7 @@ class _StoredLine(Struct):
 
 
 class FileLog:
-    """The history of one process, in its own file."""
+    """The history of one process, in its own file at `path`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -113,6 +125,7 @@ class FileLog:
         self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, PERMISSIONS)
 
     def close(self) -> None:
+        """Close the file."""
         os.close(self._file)
 
     def called(self, at: int, by: str, requests: Sequence[Request]) -> Sequence[int]:
@@ -138,7 +151,7 @@ class FileLog:
 
 
 def mark_ended(path: str | os.PathLike[str]) -> None:
-    """Record that the process of this log is dead, and that its requests take no effect after this instant.
+    """Record in the log at `path` that its process is dead, and that its requests take no effect after this instant.
 
     Call this only for a store in a file. A server may still execute the request of a dead client.
     """
@@ -148,7 +161,7 @@ def mark_ended(path: str | os.PathLike[str]) -> None:
 
 
 def read_logs(paths: Iterable[str | os.PathLike[str]]) -> list[Operation]:
-    """Return the histories of several processes as one history."""
+    """Return the histories in the files at `paths`, of several processes, as one history."""
     return [operation for path in paths for operation in read_log(path)]
 
 

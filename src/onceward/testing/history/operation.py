@@ -88,10 +88,12 @@ class Operation(Struct, frozen=True):
 
     @property
     def id(self) -> bytes:
+        """The id of the record that the request is about."""
         return self.request.id
 
     @property
     def verb(self) -> str:
+        """The kind of the request, such as `claim` or `settle`."""
         return VERBS[type(self.request)]
 
     @property

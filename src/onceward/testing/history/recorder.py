@@ -23,7 +23,7 @@ from .operation import Lookup as LookupRequest
 
 
 class Recorder(DelegatedCapabilities):
-    """Wraps any store, and logs each request of each batch as one operation.
+    """Wraps any `store`, and writes each request of each batch to the `log` as one operation.
 
     `by` names the caller; the default is the task or thread. `late_effects` says whether a request whose call raised
     may still take effect later: true for a server, false for a file. An interrupted call (cancelled task, Ctrl-C) may

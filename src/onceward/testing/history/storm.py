@@ -30,12 +30,20 @@ def storm(
     late_effects: bool = True,
     pause: Pause | None = None,
 ) -> list[Operation]:
-    """Run the workers, each with its own store on the same data, and return the history.
+    """Run concurrent workers with random requests on a store, and return the history.
 
-    With `shared`, all workers use one store, as in a client that many threads or tasks share. `mode` is "blocking"
-    (threads) or "asyncio" (tasks). `time_unit` is the unit of leases and windows in µs; a call must fit into it.
-    `pause` waits that many µs, or advances a fake clock. For `late_effects` see `Recorder`. The seed determines the
-    requests of each worker. The answers depend on the race, so the same seed does not reproduce a history.
+    Args:
+        open_store: Returns a store on the same data with each call. The data must be empty.
+        seed: Determines the requests of each worker. The answers depend on the race, so the same seed does not
+            reproduce a history.
+        workers: How many workers run at the same time, each with its own store.
+        steps: How many requests each worker sends.
+        keys: How many keys the workers share. Fewer keys cause more conflicts.
+        time_unit: The unit of leases and windows in µs. A call must fit into it.
+        mode: `"blocking"` uses threads, `"asyncio"` tasks.
+        shared: Whether all workers use one store, as in a client that many threads or tasks share.
+        late_effects: Whether a request that failed may still take effect later; see `Recorder`.
+        pause: Waits that many µs, or advances a fake clock. By default it sleeps.
     """
     log = MemoryLog()
     runtime_kind = RUNTIME_KINDS[mode]

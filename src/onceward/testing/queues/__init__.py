@@ -14,15 +14,7 @@ sleeping. Only the test that work longer than the ack deadline is not redelivere
 
 from __future__ import annotations
 
-from .base import (
-    AckLosingQueue,
-    HandlerLog,
-    QueueTestBase,
-    UnreliableStore,
-    parked_records,
-    recording_handler,
-    wait_until,
-)
+from .base import QueueTestBase
 from .failures import FailureTests
 from .outcomes import SettlementTests
 
@@ -31,13 +23,4 @@ class QueueConformance(SettlementTests, FailureTests):
     """All tests of an adapter. Subclass it and implement the methods of `QueueTestBase`."""
 
 
-__all__ = [
-    "AckLosingQueue",
-    "HandlerLog",
-    "QueueConformance",
-    "QueueTestBase",
-    "UnreliableStore",
-    "parked_records",
-    "recording_handler",
-    "wait_until",
-]
+__all__ = ["QueueConformance", "QueueTestBase"]

@@ -77,11 +77,14 @@ class QueueTestBase:
     """Seconds. Long enough that a busy machine extends in time."""
 
     def queue(self, *, dead_letters: bool, ack_deadline: float) -> Queue:
-        """Return a new, unopened adapter for the queue of this test. A second call returns a second one for it."""
+        """Return a new, unopened adapter for the queue of this test. A second call returns a second one for it.
+
+        With `dead_letters`, the queue has a dead letter queue. `ack_deadline` is in seconds.
+        """
         raise NotImplementedError
 
     async def put(self, body: bytes, id: str) -> None:
-        """Send a message with this transport id, if the broker lets senders set one."""
+        """Send a message with this `body`, and with the transport `id` if the broker lets senders set one."""
         raise NotImplementedError
 
     async def remaining(self) -> int:
@@ -93,18 +96,22 @@ class QueueTestBase:
         raise NotImplementedError
 
     async def send(self, *ids: str) -> None:
-        """Send one message per event id, each with its own transport id."""
+        """Send one message for each of the event `ids`, each with its own transport id."""
         for id in ids:
             self._sent = getattr(self, "_sent", 0) + 1
             await self.put(json.dumps({"id": id}).encode(), f"m{self._sent}")
 
     def consuming(self, handler: Any, *, dead_letters: bool = False) -> AbstractAsyncContextManager[Consumer]:
-        """Consume a new queue in the block. `dead_letters`: the queue has a place for dead letters."""
+        """Return a block in which a consumer with this `handler` runs on a new adapter.
+
+        `dead_letters`: the queue has a place for dead letters.
+        """
         queue = self.queue(dead_letters=dead_letters, ack_deadline=self.ack_deadline)
         return self.running(Consumer(handler, queue, first_delay=FIRST_DELAY, longest_delay=LONGEST_DELAY))
 
     @asynccontextmanager
     async def running(self, consumer: Consumer) -> AsyncIterator[Consumer]:
+        """Return a block in which this `consumer` runs. It is stopped at the end."""
         consumer.poll_timeout = 0.1
         task = asyncio.create_task(consumer.consume())
         try:
@@ -114,10 +121,11 @@ class QueueTestBase:
             await task
 
     async def until_empty(self) -> None:
+        """Wait until all messages are settled."""
         await self.until_remaining(0)
 
     async def until_remaining(self, wanted: int) -> None:
-        """Wait for this count, twice in a row: a broker may miscount a message that is being moved."""
+        """Wait until `wanted` messages remain, twice in a row: a broker may miscount a message that is being moved."""
 
         async def holds() -> bool:
             return await self.remaining() == wanted and await self.remaining() == wanted

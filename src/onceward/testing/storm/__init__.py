@@ -9,7 +9,7 @@ from .contract import Audit, Effect, HandlerResult, StormEvent, StormSetting, Sy
 from .errors import Trouble
 from .plan import Plan
 from .program import main
-from .run import Run, ignore_score, storm
+from .run import Run, storm
 from .score import Score
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "StormSetting",
     "System",
     "Trouble",
-    "ignore_score",
     "main",
     "storm",
 ]

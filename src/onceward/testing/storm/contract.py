@@ -45,7 +45,7 @@ class HandlerResult(Struct, frozen=True):
 
     @classmethod
     def of(cls, outcome: Outcome[Any]) -> HandlerResult:
-        """Return the result for an outcome of Onceward, by the same rule as a queue consumer."""
+        """Return the result for an `outcome` of Onceward, by the same rule as a queue consumer."""
         if isinstance(outcome, Failed):
             return cls("rejected" if outcome.final else "failed", why=f"{outcome.error_type}: {outcome.error}")
         return cls(_RESULT_KINDS[outcome.kind], outcome.attempt if outcome.executed else 0)
@@ -99,9 +99,14 @@ class Audit(Struct, frozen=True):
         wrong: Sequence[str] = (),
         counted: dict[str, int] | None = None,
     ) -> Audit:
-        """Audit events that should have one effect each. `found` has the id of the event for every effect that exists.
+        """Return the audit of `events` that should have one effect each.
 
-        To audit several kinds of effects, add up their audits, and pass the kind as `what`: it precedes the ids.
+        Args:
+            events: The events that were delivered.
+            found: The id of the event for every effect that exists.
+            what: The kind of effect. It precedes the ids. To audit several kinds, add up their audits.
+            wrong: Sentences about anything else that is wrong.
+            counted: Effects that cannot be exactly once, such as calls of an API, by their names.
         """
         expected = [event.id for event in events]
         effects = Counter(found)
@@ -133,7 +138,10 @@ class Audit(Struct, frozen=True):
 
 
 class System(Protocol):
-    """The system under test: an object in a module that worker processes can import."""
+    """The system under test: an object in a module that worker processes can import.
+
+    `setting` says where the run keeps its data, and which store and lease to use.
+    """
 
     @property
     def name(self) -> str:
@@ -150,7 +158,7 @@ class System(Protocol):
         ...
 
     def events(self, rng: random.Random) -> Iterator[StormEvent]:
-        """Yield events without end, using only this random generator. The storm repeats and reorders them."""
+        """Yield events without end, using only the random generator `rng`. The storm repeats and reorders them."""
         ...
 
     def worker(self, setting: StormSetting) -> Callable[[StormEvent], HandlerResult]:
@@ -158,5 +166,5 @@ class System(Protocol):
         ...
 
     def audit(self, setting: StormSetting, events: Sequence[StormEvent]) -> Audit:
-        """Count the effects of these events. Called in the supervisor after the last acknowledgement."""
+        """Count the effects of these `events`, and return the audit. Called after the last acknowledgement."""
         ...

@@ -30,11 +30,15 @@ MISUSED = 2  # as in argparse
 
 
 def main(system: str, arguments: Sequence[str] = (), plan: Plan | None = None) -> int:
-    """Run a storm on the system at `module:NAME`, show it live, and print the result of the audit.
+    """Run a storm on a system, show it live, and print the result of the audit.
 
-    `plan` has the defaults of the options in `arguments`.
+    Args:
+        system: Where the system is: `module:NAME`.
+        arguments: Options of the command line, such as `["--seconds", "20"]`.
+        plan: The defaults of these options.
 
-    Return the exit status: 1 if the audit failed or the storm could not be finished, 2 if there is no such system.
+    Returns:
+        The exit status: 1 if the audit failed or the storm could not be finished, 2 if there is no such system.
     """
     try:
         found = find_system(system)

@@ -43,7 +43,16 @@ def ignore_score(_score: Score) -> None:
 
 
 def storm(system: str, plan: Plan, show: Callable[[Score], None] = ignore_score) -> Run:
-    """Run a storm on the system at `module:NAME`, then its audit. Raise `Trouble` if the run cannot be finished."""
+    """Run a storm on a system, then its audit. Return both results.
+
+    Args:
+        system: Where the system is: `module:NAME`. Worker processes import it.
+        plan: How many deliveries, workers, kills and pauses there are.
+        show: Called with the score while the storm runs.
+
+    Raises:
+        Trouble: The run cannot be finished, or nothing was delivered.
+    """
     if not hasattr(os, "fork"):  # Windows
         raise Trouble("a storm forks and kills processes, which this system cannot do: run it on Linux or macOS")
     found = find_system(system)
