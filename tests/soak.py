@@ -67,7 +67,7 @@ ENDPOINTS = ("tests/http/test_transactional_crashes.py",)
 """Every framework on PostgreSQL and SQLite, killed at every point; and PostgreSQL restarted under load."""
 SITE = ("tests/docs/test_site_in_browser.py",)
 COUNTERS = ("tests/chaos/test_counters.py",)
-DJANGO = ("tests/integration/test_django_killed.py",)
+DJANGO = tuple(f"tests/integration/test_django_{name}.py" for name in ("killed", "celery", "adoption", "gevent"))
 PEOPLE = ("tests/integration/test_people_link.py", "tests/integration/test_people_order.py")
 """On Spark, which is installed by `make soak` only."""
 ON_POSTGRESQL = ("-k", "random_histories or postgres_workers", "tests/conformance/test_postgres.py", "tests/chaos")

@@ -1,6 +1,7 @@
 """Deliver one order in this process: `… deliver view|task|command|import|others REFERENCE [THREADS]`.
 
 It repeats what a client, a broker or cron repeats, until the order is placed, and prints the number of each order.
+`… deliver all REFERENCE THREADS` delivers an order as a view, a task and a command, one after another.
 """
 
 import asyncio
@@ -116,4 +117,8 @@ def main(kind: str, reference: str, threads: int) -> None:
         print(sorted(set(map(str, pool.map(deliver, range(threads))))))
 
 
-main(sys.argv[1], sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 1)
+if sys.argv[1] == "all":
+    for one in ("view", "task", "command"):
+        main(one, f"{one}-{sys.argv[2]}", int(sys.argv[3]))
+else:
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 1)

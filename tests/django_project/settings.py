@@ -58,6 +58,14 @@ DATABASES = {"default": database(os.environ.get("SHOP_DATABASE", "shop.sqlite3")
 ONCEWARD = {
     "DATABASE": "default",
     "APP": "shop",
+    "MODE": os.environ.get("SHOP_MODE", "enforce"),
     "LEASE": os.environ.get("SHOP_LEASE", "10s"),
+    "OPERATIONS": {"close": {"key": "close:{day}"}},
     "HTTP": {"required": ["/ninja/orders"], "bare_keys": True},
 }
+if "SHOP_LOG_LEVEL" in os.environ:
+    LOGGING = {
+        "version": 1,
+        "handlers": {"console": {"class": "logging.StreamHandler"}},
+        "loggers": {"onceward": {"handlers": ["console"], "level": os.environ["SHOP_LOG_LEVEL"]}},
+    }

@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 
 from tests.servers.postgres import URL
 
 REPOSITORY = Path(__file__).parents[2]
 SHOP = "tests.django_project.shop"
+EVERYTHING = "ONCEWARD_DJANGO_KILLS"
+"""If it is set (`make soak`), every kind of work is killed at every stage on both databases."""
 
 
 class Project:
@@ -84,3 +87,29 @@ def postgres_database() -> Iterator[str]:
             yield f"{os.environ[URL].rsplit('/', 1)[0]}/{name}"
         finally:
             server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@contextmanager
+def empty_project(database: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[Project]:
+    """Yield the project on a database without tables: `sqlite` or `postgres`."""
+    if database == "sqlite":
+        yield Project(str(folder / "shop.sqlite3"))
+        return
+    request.getfixturevalue("postgres")
+    with postgres_database() as url:
+        yield Project(url)
+
+
+@contextmanager
+def migrated_project(database: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[Project]:
+    """Yield the project on a migrated database: `sqlite` or `postgres`."""
+    with empty_project(database, folder, request) as project:
+        project.manage("migrate", "-v", "0")
+        yield project
+
+
+def check_once(project: Project, reference: str) -> None:
+    """Check by plain SQL that there is one row, and one receipt for it."""
+    assert project.sql(f"SELECT count(*) FROM shop_order WHERE reference = '{reference}'") == [(1,)]
+    keys = f"SELECT state, count(*) FROM onceward_keys WHERE key LIKE '%{reference}' GROUP BY state"
+    assert project.sql(keys) == [("COMPLETED", 1)]

@@ -13,8 +13,11 @@ from onceward.stores.sqlite import schema as sqlite_schema
 from tests.integration.django_processes import SHOP, Project, postgres_database
 
 pytestmark = pytest.mark.timeout(600)
-TESTS = tuple(f"{SHOP}.{name}" for name in ("tests", "http_tests", "admin_tests"))
-FILES = tuple(f"tests/django_project/shop/{name}.py" for name in ("tests", "http_tests", "admin_tests", "clock_tests"))
+TESTS = tuple(f"{SHOP}.{name}" for name in ("tests", "http_tests", "admin_tests", "settings_tests"))
+FILES = tuple(
+    f"tests/django_project/shop/{name}.py"
+    for name in ("tests", "http_tests", "admin_tests", "settings_tests", "clock_tests")
+)
 PYTEST = (
     *("-m", "pytest", "-q", "-p", "django", "-p", "onceward.django.pytest_plugin", "-p", "no:cacheprovider"),
     *("-c", "/dev/null", "--rootdir", ".", "-o", "pythonpath=.", "-o", "consider_namespace_packages=true"),

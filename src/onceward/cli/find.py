@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from onceward.keys.key import make_key, parse_scope
 from onceward.keys.readable import MAX_TEXT, escape
+from onceward.protocol.hints import commands
 from onceward.protocol.ports import SORT_KEYS, Filter, Page, SortOrder, Store
 from onceward.protocol.record import Record, RecordState
 from onceward.runtime.bridge import run
@@ -186,7 +187,9 @@ def find_one(store: Store, key: str, scope: str | None) -> tuple[Record, int]:
     if not found:
         where = f" in scope {scope}" if scope else ""
         why = KeyPattern.of(key).not_found_hint(store, scope)
-        raise CommandError(f"no record for {cut(key, 80)!r}{where} in {store.name}{why}; see onceward ls", Exit.ABSENT)
+        raise CommandError(
+            f"no record for {cut(key, 80)!r}{where} in {store.name}{why}; see {commands.program} ls", Exit.ABSENT
+        )
     if len(found) > 1:
         listed = "; ".join(f"id:{record.id.hex()[:12]} in {record.scope}" for record, _ in found[:MAX_MATCHES])
         more = " and more" if len(found) > MAX_MATCHES else ""

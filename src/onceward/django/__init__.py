@@ -3,6 +3,7 @@
 Read `client.py` first, then `store.py`:
 
 - `client.py`: `once` and `aonce`, which follow the settings `ONCEWARD` and `DATABASES`
+- `declared.py`: how functions, schedules, sagas and states follow an overridden setting
 - `atomic.py`: `once.atomic()` and `once.within(connection)`
 - `open_transactions.py`: which transactions are open around a call
 - `store.py`: the store that follows the database; `sqlite_store.py`, `postgres_store.py`: what it uses in tests

@@ -13,6 +13,9 @@ class OncewardConfig(AppConfig):
     verbose_name = "Onceward"
 
     def ready(self) -> None:
+        from onceward.protocol.hints import commands
+
         from . import checks
 
         checks.register()
+        commands.program, commands.migrate = "python manage.py onceward", "python manage.py migrate"

@@ -1,12 +1,11 @@
 """`once` and `aonce`: the clients of a Django project.
 
 They read the setting `ONCEWARD` on first use, not on import: settings modules and apps may import them. If a test
-overrides the setting, the clients and the functions that they have decorated follow it.
+overrides the setting, the clients follow it, with all functions, schedules, sagas and states that they have declared.
 """
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
@@ -15,10 +14,12 @@ from django.core.signals import setting_changed
 from onceward.client.aio import AsyncOnce
 from onceward.client.base import BaseClient
 from onceward.client.declarations import DeclaringEngine
+from onceward.client.declared_functions import DeclaredFunctions
 from onceward.client.sync import Once
 from onceward.errors import ConfigurationError
 
 from .configuration import SETTING, configuration, is_test_environment
+from .declared import DeclaredObjects, followed, followed_decorator, followed_operation
 from .open_transactions import DjangoTransactions, open_transaction
 from .store import DjangoStore
 
@@ -59,7 +60,7 @@ class LazyClient(BaseClient):
         """Read the setting, if that has not happened yet."""
         if "engine" not in self.__dict__:
             found = configuration()
-            self._declared: list[Callable[[], None]] = []
+            self._declared = DeclaredObjects()
             super().__init__(cast("Store", DjangoStore()), app=found.app, **found.options)
             if not self._is_async:  # Django has no async transactions
                 self.engine.open_transactions = DjangoTransactions()
@@ -68,24 +69,59 @@ class LazyClient(BaseClient):
 
     def using(self, *, tenant: str | None = None, **settings: Any) -> Self:
         self.configure()
-        return super().using(tenant=tenant, **settings)
+        other = super().using(tenant=tenant, **settings)
+
+        def follow(known: Self) -> None:
+            fresh = super(LazyClient, self).using(tenant=tenant, **settings)
+            known.__dict__.update({name: fresh.__dict__[name] for name in FOLLOWED_ATTRIBUTES})
+            known._forget_caches()
+
+        self._declared.add(other, follow)
+        return other
 
     def declare(self, fn: Callable[..., Any], settings: Mapping[str, Any], **options: Any) -> Operation:
         operation = super().declare(fn, settings, **options)
-        reference = weakref.ref(operation)
 
-        def compile_again() -> None:
-            known = reference()
-            if known is not None:
-                known.__dict__.update(self.compile_operation(fn, settings, warned=True, **options).__dict__)
-                if known.policy.store_input:
-                    known.keep_input()
-
-        self._declared.append(compile_again)
+        self._follow_operation(operation, lambda client: client.compile_operation(fn, settings, warned=True, **options))
         return operation
 
+    def _follow_operation(self, operation: Operation, declare: Callable[[Any], Operation]) -> None:
+        """Let the operation follow the setting: it becomes what `declare(client)` returns then."""
+
+        def follow(known: Operation) -> None:
+            known.__dict__.update(declare(self._without_declarations()).__dict__)
+            if known.policy.store_input:
+                known.keep_input()
+            self.declared_functions.add(known)
+
+        self._declared.add(operation, follow)
+
+    def _declared_object(self, declare: Callable[[Any], Any]) -> Any:
+        """Return what `declare(client)` returns. It follows the setting."""
+        self.configure()
+        declared = declare(self)
+
+        def follow(known: Any) -> None:
+            copy = self._without_declarations()
+            built = declare(copy).__dict__
+            known.__dict__.update({name: self if value is copy else value for name, value in built.items()})
+
+        self._declared.add(declared, follow)
+        return declared
+
+    def _without_declarations(self) -> Self:
+        """Return a copy of this client on the same engine, in which every name can be declared again."""
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__, schedules={}, sagas={}, recoverable=[], _names={})
+        copy.declared_functions = DeclaredFunctions()
+        return copy
+
+    def _forget_caches(self) -> None:
+        self._reset_operation_caches()
+        self._scopes = {}
+
     def _follow_setting(self, *, setting: str, **_: object) -> None:
-        """Apply an overridden setting: to this client, and to the functions that it has decorated."""
+        """Apply an overridden setting: to this client, and to everything that it has declared."""
         if setting != SETTING:
             return
         found = configuration()
@@ -94,10 +130,11 @@ class LazyClient(BaseClient):
         for name in FOLLOWED_ATTRIBUTES:
             self.__dict__[name] = fresh.__dict__[name]
         self._set_first_mode(found.options.get("mode", "enforce"))
-        self._reset_operation_caches()
-        self._scopes = {}
-        for compile_again in self._declared:
-            compile_again()
+        self._forget_caches()
+        self._declared.follow()
+        sagas = list(self.sagas.values())
+        self.sagas.clear()
+        self.sagas.update({one.scope.text: one for one in sagas})
 
     def __reduce__(self) -> Any:
         """Pickle by name: the other process has its own settings."""
@@ -105,7 +142,7 @@ class LazyClient(BaseClient):
 
 
 FOLLOWED_ATTRIBUTES = ("_app", "_tenant", "_cipher", "_accept_plain", "fingerprint_key", "policy", "_defaults")
-"""What `override_settings(ONCEWARD=…)` changes, beside the database."""
+"""What `override_settings(ONCEWARD=…)` changes, beside the database. The table of operations stays as it is."""
 
 
 class _SettingsOnly(BaseClient):
@@ -121,6 +158,11 @@ class _SettingsOnly(BaseClient):
 class DjangoOnce(LazyClient, Once):
     """The sync client of a Django project. Use `from onceward.django import once`."""
 
+    state = followed(Once.state)
+    saga = followed(Once.saga)
+    schedule = followed_decorator(Once.schedule)
+    _decorate_as = followed_operation(Once._decorate_as)  # noqa: SLF001 (of the base class)
+
     def close(self, timeout: float = 10.0) -> None:
         """Stop claiming, wait up to `timeout` seconds for running work, and close the connections.
 
@@ -130,10 +172,18 @@ class DjangoOnce(LazyClient, Once):
             super().close(timeout)
 
     @property
-    def aio(self) -> AsyncOnce:
+    def aio(self) -> AsyncDjangoOnce:
         """The async client on the same database."""
         self.configure()
-        return super().aio
+        client = object.__new__(AsyncDjangoOnce)
+        client.__dict__.update(super().aio.__dict__)
+
+        def follow(known: AsyncDjangoOnce) -> None:
+            known.__dict__.update({name: self.__dict__[name] for name in FOLLOWED_ATTRIBUTES})
+            known._forget_caches()  # noqa: SLF001 (of the same class)
+
+        self._declared.add(client, follow)
+        return client
 
     def atomic(self, *, durable: bool = False) -> Atomic:
         """Return a block that opens `transaction.atomic()`: `with once.atomic() as tx: tx.run(key, fn)`.
@@ -157,6 +207,11 @@ class DjangoOnce(LazyClient, Once):
 
 class AsyncDjangoOnce(LazyClient, AsyncOnce):
     """The async client of a Django project. Use `from onceward.django import aonce`."""
+
+    state = followed(AsyncOnce.state)
+    saga = followed(AsyncOnce.saga)
+    schedule = followed_decorator(AsyncOnce.schedule)
+    _decorate_as = followed_operation(AsyncOnce._decorate_as)  # noqa: SLF001 (of the base class)
 
     async def close(self, timeout: float = 10.0) -> None:
         """Stop claiming, wait up to `timeout` seconds for running work, and close the connections.

@@ -45,6 +45,14 @@ from .view_options import HANDLED_ATTRIBUTE, MIDDLEWARE, OPTIONS_ATTRIBUTE, View
 REFUSALS = (NotAcquired, ClaimError, ResultError, StoreError)
 """Errors of a claim that become a response."""
 
+HEADER_HINT = f"Set it in the view, or list the middleware that adds it before {MIDDLEWARE} in MIDDLEWARE"
+
+
+class DjangoRequest(RequestContext):
+    """A request with a key. Its messages name what Django projects use."""
+
+    completion_hint = "to commit rows and response together, decorate the view with @idempotent(transactional=True)"
+
 
 class IdempotencyMiddleware:
     """Runs each request with an `Idempotency-Key` once, and sends the stored response to its duplicates.
@@ -158,7 +166,7 @@ class IdempotencyMiddleware:
             block.__enter__()
         except (AlreadyDone, *REFUSALS) as error:
             return django_response(_refusal(config, request, error))
-        context = RequestContext(config, request)
+        context = DjangoRequest(config, request)
         try:
             attempt = _bind(context)
             response = self.get_response(request)
@@ -176,7 +184,7 @@ class IdempotencyMiddleware:
             await block.__aenter__()
         except (AlreadyDone, *REFUSALS) as error:
             return django_response(_refusal(config, request, error))
-        context = RequestContext(config, request, asyncio.get_running_loop())
+        context = DjangoRequest(config, request, asyncio.get_running_loop())
         try:
             attempt = _bind(context)
             response = await self.get_response(request)
@@ -250,7 +258,7 @@ def _finished(response: Any, config: IdempotencyConfig, context: RequestContext)
     """Return the response to send: exactly the committed one, if the view has committed it."""
     if context.committed is not None:
         sent = raw_response(response)
-        headers = committed_headers(sent.headers, context.committed, config)
+        headers = committed_headers(sent.headers, context.committed, config, HEADER_HINT)
         response.content, response.status_code = context.committed.body, context.committed.status
         for name, _ in sent.headers:
             del response[name.decode("latin-1")]

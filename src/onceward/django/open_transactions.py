@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from onceward.engine.engine import Engine
     from onceward.engine.job import Job
 
+ATOMIC_HINT = "use `with once.atomic() as tx:` and tx.run or tx.call, or make this call outside of transaction.atomic()"
 ELSEWHERE_HINT = (
     'commit before this call; if the work does not use that database, declare it with open_transaction="ignore"'
 )
@@ -22,6 +23,8 @@ ELSEWHERE_HINT = (
 
 class DjangoTransactions(OpenTransactions):
     """Also reports transactions on databases that do not hold the records. A call cannot join them."""
+
+    hint = ATOMIC_HINT
 
     def to_join(self, engine: Engine, job: Job) -> Any | None:
         found = super().to_join(engine, job)

@@ -36,8 +36,11 @@ MIDDLEWARE = "onceward.django.IdempotencyMiddleware"
 class ViewOptions:
     """The options of a view: those of `@idempotent`."""
 
-    def __init__(self, *, required: bool, principal: Callable[[Any], Any] | None, choices: RouteOptions) -> None:
+    def __init__(
+        self, *, required: bool, transactional: bool, principal: Callable[[Any], Any] | None, choices: RouteOptions
+    ) -> None:
         self.required = required
+        self.transactional = transactional
         self.principal = principal
         self.choices = choices
 
@@ -86,7 +89,8 @@ def idempotent(
             return await view(request, *args, **kwargs)
 
         decorated: Any = acall if is_async else call
-        setattr(decorated, OPTIONS_ATTRIBUTE, ViewOptions(required=required, principal=principal, choices=choices))
+        options = ViewOptions(required=required, transactional=transactional, principal=principal, choices=choices)
+        setattr(decorated, OPTIONS_ATTRIBUTE, options)
         if transactional:  # the view commits itself: ATOMIC_REQUESTS would commit later
             decorated = transaction.non_atomic_requests(using=configuration().database)(decorated)
         return decorated  # type: ignore[no-any-return]

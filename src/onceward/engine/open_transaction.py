@@ -38,6 +38,8 @@ class Finder(NamedTuple):
 class OpenTransactions:
     """The registered finders of one client, and which scopes have been warned about."""
 
+    hint = WITHIN_HINT
+
     def __init__(self) -> None:
         self.finders: list[Finder] = []
         self._warned: set[str] = set()
@@ -79,8 +81,8 @@ class OpenTransactions:
     def _report(self, engine: Engine, job: Job, message: str) -> None:
         """Raise. With `warn`, and in the mode observe, emit one event per operation instead."""
         if job.policy.open_transaction != "warn" and engine.rollout.enforces:
-            raise ConfigurationError(message, key=job.key.text, hint=WITHIN_HINT)
-        self.warn(engine, job, message, WITHIN_HINT)
+            raise ConfigurationError(message, key=job.key.text, hint=self.hint)
+        self.warn(engine, job, message, self.hint)
 
     def warn(self, engine: Engine, job: Job, message: str, hint: str) -> None:
         """Emit one event per operation."""

@@ -11,13 +11,16 @@ from .semantics import Header, RawResponse
 logger = logging.getLogger("onceward.http")
 _warned_names: set[bytes] = set()
 
+HEADER_HINT = "Add it with tx.respond(headers=…), or in a middleware outside of the idempotency middleware"
+
 
 def committed_headers(
-    sent: Iterable[Iterable[bytes]], committed: RawResponse, config: IdempotencyConfig
+    sent: Iterable[Iterable[bytes]], committed: RawResponse, config: IdempotencyConfig, hint: str = HEADER_HINT
 ) -> list[Header]:
     """Return the committed headers, and those of the application's response that are never stored, such as cookies.
 
-    Headers that the application added after the commit are dropped, because retries could not get them.
+    Headers that the application added after the commit are dropped, because retries could not get them. The warning
+    ends with `hint`: where else to add them.
     """
     names = {name for name, _ in committed.headers}
     headers = [*committed.headers]
@@ -29,7 +32,8 @@ def committed_headers(
             _warned_names.add(lowered)
             logger.warning(
                 "the header %s was added after the response was committed, so it is not sent: retries could not get it."
-                " Add it with tx.respond(headers=…), or in a middleware outside of the idempotency middleware",
+                " %s",
                 lowered.decode("latin-1"),
+                hint,
             )
     return headers

@@ -27,6 +27,7 @@ class RequestContext:
     """
 
     committed: RawResponse | None = None  # the response that a transaction of the handler has committed
+    completion_hint = "to commit rows and response together, use idempotency.transaction(session)"
 
     def __init__(self, config: IdempotencyConfig, request: Any, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self.config = config
@@ -37,7 +38,7 @@ class RequestContext:
         raise ConfigurationError(
             "the idempotency middleware completes this claim itself, with the HTTP response of the request",
             key=key,
-            hint="to commit rows and response together, use idempotency.transaction(session)",
+            hint=self.completion_hint,
         )
 
     def run_blocking(self, work: Coroutine[Any, Any, T]) -> T:

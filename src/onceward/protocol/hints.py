@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 
+class Commands:
+    """What hints tell the reader to run. An integration with its own command, such as Django's, replaces them."""
+
+    program = "onceward"
+    migrate: str | None = None  # None: `onceward migrate` with the store
+
+
+commands = Commands()
+
+
 def cli_command(verb: str, key: str, *options: str) -> str:
     """Return the command for this key, quoted for a shell. A key that starts with `-` goes after `--`."""
     from shlex import quote  # imported here, because only error messages need it
 
     words = (*options, "--", quote(key)) if key.startswith("-") else (quote(key), *options)
-    return " ".join(("onceward", verb, *words))
+    return " ".join((commands.program, verb, *words))
 
 
 def resolve_hint(key: str) -> str:
@@ -18,6 +28,8 @@ def resolve_hint(key: str) -> str:
 
 def migrate_hint(store: str) -> str:
     """Return the command that creates or migrates the tables of this store. `store` is its name, without a password."""
+    if commands.migrate is not None:
+        return f"run `{commands.migrate}`"
     from shlex import quote
 
     return f"run `onceward migrate --store {quote(store)}`" + (

@@ -2,10 +2,17 @@
 
 import os
 import sys
+import time
+from pathlib import Path
 
 
 def reached(stage: str) -> None:
-    """Wait for ever if SHOP_STOP_AT names this stage. Tell the test first."""
-    if os.environ.get("SHOP_STOP_AT") == stage:
-        print(f"reached {stage}", flush=True)
-        sys.stdin.read()
+    """Wait forever if SHOP_STOP_AT names this stage. Report it first: in the file SHOP_STOPPED, or on stdout."""
+    if os.environ.get("SHOP_STOP_AT") != stage:
+        return
+    if "SHOP_STOPPED" in os.environ:  # workers of Celery have no stdin and stdout of their own
+        Path(os.environ["SHOP_STOPPED"]).touch()
+        while True:
+            time.sleep(60)
+    print(f"reached {stage}", flush=True)
+    sys.stdin.read()

@@ -9,14 +9,17 @@ from django.http import HttpRequest, JsonResponse, StreamingHttpResponse
 from django.utils.decorators import method_decorator
 from django.views import View
 from django.views.decorators.csrf import csrf_exempt
+from gevent import monkey
 from ninja import NinjaAPI
 from ninja.decorators import decorate_view
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from onceward import current_claim
 from onceward.django import idempotent
 
+from . import old_views
 from .models import Order
 from .services import place_order
 from .stages import reached
@@ -54,6 +57,25 @@ def place_separately(request: HttpRequest) -> JsonResponse:
 async def place_async(request: HttpRequest) -> JsonResponse:
     order = await Order.objects.acreate(**json.loads(request.body))
     return JsonResponse({"order": order.pk}, status=201)
+
+
+adopted = csrf_exempt(idempotent(required=False, transactional=True)(old_views.adopted))
+
+
+@csrf_exempt
+@idempotent()
+def block_everything(request: HttpRequest) -> JsonResponse:
+    """Block the process for several leases, with all of its greenlets."""
+    monkey.get_original("time", "sleep")(float(request.GET["seconds"]))
+    return JsonResponse({"order": Order.objects.create(**json.loads(request.body)).pk}, status=201)
+
+
+@csrf_exempt
+@idempotent()
+def complete_by_hand(request: HttpRequest) -> JsonResponse:
+    """Complete the claim of the request, which the middleware does."""
+    current_claim().complete(1)
+    return JsonResponse({})
 
 
 @csrf_exempt
