@@ -87,8 +87,13 @@ NUMBERS: Final = (
         "test_a_run_whose_worker_was_killed_after_a_mail_is_free_after_600_seconds_and_does_not_send_that_mail_again",
     ),
     Number(
-        "C 0.9 confidence", "src/onceward/people/fields.py", "ACCEPTED: Final = 0.9", "ACCEPTED: Final = 0.91",
-        f"{OWN}::test_a_similar_prospect_is_updated_above_a_confidence_of_90_percent",
+        "C 0.9 confidence", "examples/outreach/app.py", "CONFIDENCE: Final = 0.9", "CONFIDENCE: Final = 0.91",
+        f"{OWN}::test_a_similar_prospect_is_updated_only_above_a_confidence_of_90_percent",
+    ),
+    Number(
+        "C above 0.9, not from 0.9 on", "examples/outreach/app.py", "math.nextafter(CONFIDENCE, 1)",
+        "math.nextafter(CONFIDENCE, 0)",
+        f"{OWN}::test_a_similar_prospect_is_updated_only_above_a_confidence_of_90_percent",
     ),
     Number(
         "C 24 h between enrichments", OUTREACH, 'key = "enrich:{prospect_id}:{type}"\nwindow = "24h"',
