@@ -117,7 +117,7 @@ NUMBERS: Final = (
     ),
     Number(
         "E 52 characters", "examples/fleet/events.py", '.decode().rstrip("=")', '.decode().rstrip("=")[:51]',
-        "tests/fleet/test_push.py::test_an_event_without_an_id_is_known_by_what_identifies_it",
+        "tests/fleet/test_latest.py::test_an_event_without_an_id_is_known_by_what_identifies_it",
     ),
 )  # fmt: skip
 

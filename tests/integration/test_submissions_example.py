@@ -326,6 +326,26 @@ def test_a_submission_over_http_and_the_same_from_a_queue_are_one(env: Environme
     assert (len(env.remote.ledger), len(env.desk.quotes.rows())) == (2, 2)
 
 
+@pytest.mark.mission("B5")
+def test_a_submission_that_fails_stays_in_the_queue_and_is_processed_when_it_is_delivered_again(
+    env: Environment, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = iter([503, 503])
+    bill = env.remote.bill
+
+    def busy(key: str, asked: dict[str, str]) -> tuple[int, dict[str, Any], bool]:
+        if status := next(answers, None):
+            return status, {"error": "busy"}, False
+        return bill(key, asked)
+
+    env.remote.bill = busy  # type: ignore[method-assign]  # as often as the test wants
+    queue = MemoryQueue("submissions")
+    queue.put(msgspec.json.encode(submission(1)))
+    asyncio.run(consume_all(env.desk, queue))  # returns once the queue is empty
+    assert (env.remote.requests, len(env.remote.ledger), len(env.desk.quotes.rows())) == (3, 1, 1)
+    assert any("503" in one.getMessage() for one in caplog.records), "each failure is logged"
+
+
 @pytest.mark.mission("B8")
 def test_the_metric_counts_replays_separately(env: Environment) -> None:
     registry = CollectorRegistry()
