@@ -121,8 +121,8 @@ class Learning:
             rows = self._rows(fresh, users)
             parts = [rows] if whole else split_rows(rows)
             merged = [self.house.merge(STATEMENTS, part, whole=whole) for part in parts]
-        except StoreError as error:
-            logger.error("%d statements could not be merged and must be delivered again: %s", len(fresh), error)
+        except StoreError:
+            logger.exception("%d statements could not be merged and must be delivered again", len(fresh))
             raise
         verdicts = chain.from_iterable(part.verdicts for part in merged)
         again = {id(one) for one in statements} - {id(one) for one in fresh}
