@@ -42,7 +42,11 @@ NUMBERS: Final = (
         f"{OWN}::test_a_document_is_locked_for_600_seconds_and_a_message_is_known_for_7_days",
     ),
     Number(
-        "A 120 s heartbeat, a fifth of the lease", POLICY, "RENEWALS_PER_LEASE = 5",
+        "A 120 s heartbeat", "examples/documents/__main__.py", 'HEARTBEAT = "120s"', 'HEARTBEAT = "119s"',
+        "tests/documents/test_heartbeats_rules_and_log.py::test_a_document_is_renewed_120_seconds_after_it_was_claimed",
+    ),
+    Number(
+        "A a heartbeat every fifth of the lease by default", POLICY, "RENEWALS_PER_LEASE = 5",
         "RENEWALS_PER_LEASE = 6",
         "tests/documents/test_heartbeats_rules_and_log.py::"
         "test_a_model_may_take_hours_because_the_lease_of_600_s_is_extended_every_120_s",
