@@ -37,6 +37,7 @@ def measured() -> dict[str, Walk]:
     return {case: Walk(int(calls), int(files), int(depth)) for case, calls, files, depth in lines}
 
 
+@pytest.mark.finding("N60")
 @pytest.mark.parametrize("case", LIMITS)
 def test_a_call_travels_no_further_than_its_limit(case: str) -> None:
     walk, limit = measured()[case], LIMITS[case]

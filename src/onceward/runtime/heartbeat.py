@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Protocol
-from weakref import WeakValueDictionary
+from weakref import ref
 
 from onceward.engine.events import Bus, Event
 from onceward.engine.lease import Lease
@@ -77,7 +77,7 @@ class Heartbeat:
         _heartbeats.add(self)
 
     def _reset(self) -> None:
-        self._holds: WeakValueDictionary[bytes, Lease] = WeakValueDictionary()
+        self._holds: dict[bytes, ref[Lease]] = {}
         self._delayed: dict[bytes, DelayedSettlement] = {}
         self._reconciler = OrphanReconciler(self.monotonic)
         self._own_store: Store | None = None
@@ -97,7 +97,7 @@ class Heartbeat:
         hold.ends = since + seconds
         every = seconds * TO_RENEWAL if hold.heartbeat is None else hold.heartbeat * A_MICROSECOND
         hold.renew_at = renew_at = since + every
-        self._holds[hold.nonce] = hold
+        self._holds[hold.nonce] = ref(hold)
         if not self._running:
             try:
                 self._start()
@@ -148,8 +148,15 @@ class Heartbeat:
             self._emit("still_held", hold, reason=reason)
 
     def held(self) -> list[Lease]:
-        """Return the leases that the heartbeat renews. Other threads may add leases meanwhile."""
-        return [hold for reference in self._holds.valuerefs() if (hold := reference()) is not None]
+        """Return the leases that the heartbeat renews. Other threads may add and drop leases meanwhile."""
+        found = []
+        for nonce, reference in self._holds.copy().items():
+            hold = reference()
+            if hold is not None:
+                found.append(hold)
+            else:  # its attempt was dropped without an end: it is not renewed
+                self._holds.pop(nonce, None)
+        return found
 
     def delayed(self) -> list[DelayedSettlement]:
         """Return the settlements that are waiting for a transaction to end."""
