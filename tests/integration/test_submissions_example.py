@@ -330,18 +330,18 @@ def test_a_submission_over_http_and_the_same_from_a_queue_are_one(env: Environme
 def test_a_submission_that_fails_stays_in_the_queue_and_is_processed_when_it_is_delivered_again(
     env: Environment, caplog: pytest.LogCaptureFixture
 ) -> None:
-    asked: list[str] = []
+    keys: list[str] = []
     bill = env.remote.bill
 
-    def busy(key: str, body: dict[str, str]) -> tuple[int, dict[str, Any], bool]:
-        asked.append(key)
-        return (503, {"error": "busy"}, False) if len(asked) < 3 else bill(key, body)
+    def busy(key: str, asked: dict[str, str]) -> tuple[int, dict[str, Any], bool]:
+        keys.append(key)
+        return (503, {"error": "busy"}, False) if len(keys) < 3 else bill(key, asked)
 
     env.remote.bill = busy  # type: ignore[method-assign]  # as often as the test wants
     queue = MemoryQueue("submissions")
     queue.put(msgspec.json.encode(submission(1)))
     asyncio.run(consume_all(env.desk, queue))  # returns once the queue is empty
-    assert (len(asked), len(set(asked)), len(env.remote.ledger), len(env.desk.quotes.rows())) == (3, 1, 1, 1)
+    assert (len(keys), len(set(keys)), len(env.remote.ledger), len(env.desk.quotes.rows())) == (3, 1, 1, 1)
     assert caplog.text.count("the work raised HTTPStatusError") == 2, "each failure is logged"
 
 
