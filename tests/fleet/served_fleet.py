@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BILLING = "prod__billing"
 BEAT_6 = "2025-03-01T08:00:06Z"
 PUSHES = 10
-"""How often one message is delivered again at most. A conflict on Firestore's emulator may take longer than a call's timeout."""
+"""How often a message is delivered again at most: a conflict on Firestore's emulator may outlast a call."""
 STORES = ["sqlite", "postgres", "firestore"]
 APPLIED = (200, True, "applied")
 SAME_MESSAGE = (200, False, "duplicate_message_noop")
@@ -95,9 +95,7 @@ def served(store: Any, **choices: Any) -> Iterator[Served]:
             choices["of_pipelines"] = more.enter_context(Once(urls.pipelines, app="fleet")).aio
         fleet = Fleet(once.aio, **choices)
         with asgi_served(fleet) as url, httpx.Client(base_url=url, timeout=30) as http:
-            yield Served(
-                fleet, once, http, repeats=urls.services.startswith("firestore:") if isinstance(store, str) else False
-            )
+            yield Served(fleet, once, http, repeats=str(urls.services).startswith("firestore:"))
 
 
 def beat(second: int, **more: Any) -> dict[str, Any]:
