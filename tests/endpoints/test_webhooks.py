@@ -272,6 +272,15 @@ def test_commands_and_clicks_of_slack_are_forms(client: SyncClient, body: bytes,
     assert [(event.id, event.type) for event in seen] == [(id, kind)]
 
 
+def test_a_form_of_slack_with_too_many_fields_is_refused_before_it_is_parsed(client: SyncClient) -> None:
+    endpoint, seen = endpoint_of(client, "slack")
+    body = b"command=%2Fweather&trigger_id=13345.7" + b"&a=1" * 1_000
+    good = by_slack(body)
+    request = InboundRequest("POST", {**good.headers(), "content-type": "application/x-www-form-urlencoded"}, body)
+    assert endpoint.post(request)[0] == 400
+    assert not seen
+
+
 def test_one_event_of_shopify_under_two_topics_is_two_pieces_of_work(client: SyncClient) -> None:
     endpoint, seen = endpoint_of(client, "shopify")
     request = by_shopify(b"{}")

@@ -297,14 +297,19 @@ for _kind in (_Typed, _Event, _SlackBody):
     msgspec.json.Decoder(_kind)  # built at import: two threads that build it at the same time would crash the process
 
 
+SLACK_FIELDS = 1_000
+"""Slack sends about 15. Many small fields would take seconds to parse."""
+
+
 def _slack_body(request: InboundRequest) -> _SlackBody:
     """Parse the body: JSON for events, a form for commands, and a form with JSON in it for interactions."""
     if request.media_type() != "application/x-www-form-urlencoded":
         return _decode_body(request, _SlackBody)
     try:
-        fields = {name: values[0] for name, values in parse_qs(request.body.decode()).items()}
+        form = parse_qs(request.body.decode(), max_num_fields=SLACK_FIELDS)
     except ValueError:
-        raise MissingKey("the body is not a form") from None
+        raise MissingKey(f"the body is not a form of at most {SLACK_FIELDS} fields") from None
+    fields = {name: values[0] for name, values in form.items()}
     if "payload" in fields:
         return _decode_json(fields["payload"].encode(), _SlackBody)
     known = {name: fields[name] for name in ("command", "trigger_id") if name in fields}
