@@ -1,4 +1,4 @@
-"""The long, random tests: `python -m tests.soak [--small] [--minutes N] [--into FOLDER]`.
+"""The long, random tests: `python -m tests.soak [--small] [--minutes N] [--seconds N] [--into FOLDER]`.
 
 Thousands of new random examples for every property, random histories for every store, kills at every call and again
 in the recovery, every order of a race, storms again and again with other seeds, and recorded histories of real runs.
@@ -17,17 +17,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from examples.demo.systems import SYSTEMS
-from onceward.testing.storm import Plan, Trouble, storm
+from onceward.testing.storm import Plan
 from tests.chaos.barrage import barrage
 from tests.chaos.calendar import AUTUMN, YEAR, as_json, complaints, simulated
 from tests.chaos.saga_simulation import SCENARIOS, saga_simulation_client, verified
@@ -40,12 +38,14 @@ from tests.imports.large import large
 from tests.learning.large import large as backlog
 from tests.people_acceptance import figures as people_figures
 from tests.proof import report as model
-from tests.servers.postgres import Postgres, find_binaries
+from tests.soak_section import Section
+from tests.soak_storms import STORES, stormed, storms
 
 ROOT = Path(__file__).resolve().parents[1]
 EVIDENCE = ROOT / "docs" / "evidence"
 A_TEST = 6 * 3600  # seconds: five thousand examples take long
 SEED = 1_000  # the first seed of a storm; the usual runs have small ones
+A_STORM = 60.0  # seconds of new events in one storm of a system
 MOST_ORDERS = 5_000  # of one race, about ten minutes
 THREE_ENDINGS = 3  # one for each of the three that race
 
@@ -71,18 +71,6 @@ DJANGO = tuple(f"tests/integration/test_django_{name}.py" for name in ("killed",
 PEOPLE = ("tests/integration/test_people_link.py", "tests/integration/test_people_order.py")
 """On Spark, which is installed by `make soak` only."""
 ON_POSTGRESQL = ("-k", "random_histories or postgres_workers", "tests/conformance/test_postgres.py", "tests/chaos")
-
-
-SCORED = ("delivered", "acknowledged", "executed", "replayed", "stale", "killed", "redelivered", "paused", "taken_over")
-
-
-class Section(NamedTuple):
-    """One part of the report."""
-
-    title: str
-    command: str
-    passed: bool
-    figures: list[tuple[str, object]]
 
 
 def suite(title: str, arguments: tuple[str, ...], profile: str, **settings: str) -> Section:
@@ -144,49 +132,6 @@ def modelled(*, deep: bool) -> Section:
     command = "python -m tests.proof" + (" --deep" if deep else "")
     figures = [*done.figures, ("seconds", round(time.monotonic() - started))]
     return Section("The protocol as a model", command, done.holds, figures)
-
-
-def storms(system: str, plan: Plan, minutes: float, store: str = "") -> Section:
-    """Run the storm of a system with one seed after another, until the time is over."""
-    total: Counter[str] = Counter()
-    ends = time.monotonic() + minutes * 60
-    seed = plan.seed
-    passed = True
-    while passed and (seed == plan.seed or time.monotonic() < ends):
-        try:
-            done = storm(system, replace(plan, seed=seed, store=store))
-        except Trouble as trouble:
-            print(f"seed {seed}: {trouble}", file=sys.stderr)
-            passed = False
-            break
-        passed = done.audit.passed
-        print(f"  {system}, seed {seed}: {done.audit}", flush=True)
-        total.update({name: getattr(done.score, name) for name in SCORED}, **done.audit.counted)
-        total.update(events=done.events, expected=done.audit.expected, effects=done.audit.effects)
-        total.update({name: len(getattr(done.audit, name)) for name in ("duplicates", "lost", "wrong")})
-        seed += 1
-    name = system.partition(":")[0]
-    where = f"on {store.partition(':')[0]}" if store else "embedded"
-    seeds = f"{plan.seed}" + (f" … {seed - 1}" if seed > plan.seed + 1 else "")
-    size = f"{plan.deliveries} deliveries" if plan.deliveries else f"{plan.seconds:g} s"
-    return Section(
-        f"Storm of {name}, {where}",
-        f"onceward.testing.storm {system}: {size}, {plan.workers} workers, seeds {seeds}",
-        passed,
-        [("runs", seed - plan.seed), *((name.replace("_", " "), number) for name, number in total.items())],
-    )
-
-
-def stormed(system: str, plan: Plan, minutes: float, server: bool) -> Section:
-    """Run the storm of a system on its embedded store, or on a PostgreSQL of this run."""
-    if not server:
-        return storms(system, plan, minutes)
-    postgres = Postgres(find_binaries())
-    try:
-        postgres.start()
-        return storms(system, plan, minutes, postgres.url)
-    finally:
-        postgres.remove()
 
 
 def kills(*, small: bool, minutes: float) -> Section:
@@ -349,15 +294,16 @@ class Chosen(argparse.Namespace):
 
     small: bool
     minutes: float
+    seconds: float
     only: str
     into: Path | None
 
 
-def parts(small: bool, minutes: float) -> dict[str, Callable[[], Section]]:
+def parts(small: bool, minutes: float, seconds: float = A_STORM) -> dict[str, Callable[[], Section]]:
     """Return every part of a soak by its name."""
     profile = "ci" if small else "soak"
     plan = Plan(deliveries=300, workers=3, seed=SEED) if small else Plan(deliveries=20_000, kills=120, seed=SEED)
-    of_a_system = Plan(deliveries=100, workers=2, kills=2, seed=SEED) if small else Plan(seconds=60, seed=SEED)
+    of_a_system = Plan(deliveries=100, workers=2, kills=2, seed=SEED) if small else Plan(seconds=seconds, seed=SEED)
     suites = {
         "Properties": PROPERTIES,
         "Random histories of every store": HISTORIES,
@@ -400,11 +346,11 @@ def parts(small: bool, minutes: float) -> dict[str, Callable[[], Section]]:
         "The protocol as a model": partial(modelled, deep=not small),
         "Workers killed at random": partial(storms, "tests.chaos.orders:SYSTEM", plan, 0 if small else minutes),
         **{
-            f"Storm of {listed.name}, {where}": partial(
-                stormed, listed.path, of_a_system, 0 if small else minutes / 2, server
+            f"Storm of {listed.name}, on {kind}": partial(
+                stormed, listed.path, of_a_system, 0 if small else minutes / 2, kind
             )
             for listed in SYSTEMS
-            for where, server in (("embedded", False), ("on a server", True))
+            for kind in STORES[listed.name]
         },
         "Recorded histories": partial(recorded_histories, small=small, minutes=minutes / 4),
     }
@@ -419,12 +365,19 @@ def main(arguments: list[str]) -> int:
         default=20.0,
         help="of storms, default 20; half as many of kills and of each system's storm, a quarter of histories",
     )
+    parser.add_argument(
+        "--seconds", type=float, default=A_STORM, help="of new events in each storm of a system, default %(default)g"
+    )
     parser.add_argument("--only", default="", help="parts whose names contain this; the report names what was run")
     parser.add_argument(
         "--into", type=Path, help="folder of the report, default docs/evidence (small: none, it is printed)"
     )
     chosen = parser.parse_args(arguments, Chosen())
-    wanted = {title: part for title, part in parts(chosen.small, chosen.minutes).items() if chosen.only in title}
+    wanted = {
+        title: part
+        for title, part in parts(chosen.small, chosen.minutes, chosen.seconds).items()
+        if chosen.only in title
+    }
     if not wanted:
         parser.error(f"no part is named like {chosen.only!r}")
     name = commit()

@@ -36,6 +36,7 @@ from examples.learning.xapi import (
     users_of,
 )
 from examples.learning.xapi.shape import VOIDED
+from onceward.errors import StoreError
 from onceward.imports import Summary, import_file
 from onceward.people import People, Person, SourceRecord
 from onceward.warehouse import ComparesRows, Lookup, Merged
@@ -115,10 +116,14 @@ class Learning:
         if not fresh:
             return _logged(statements, Merged(["same" for _ in statements]))
         refused = whole and any(contradicts(one, known[one.id]) for one in fresh if one.id in known)
-        users = {} if refused else self._add_users([one for one in fresh if one.id not in known])
-        rows = self._rows(fresh, users)
-        parts = [rows] if whole else split_rows(rows)
-        merged = [self.house.merge(STATEMENTS, part, whole=whole) for part in parts]
+        try:
+            users = {} if refused else self._add_users([one for one in fresh if one.id not in known])
+            rows = self._rows(fresh, users)
+            parts = [rows] if whole else split_rows(rows)
+            merged = [self.house.merge(STATEMENTS, part, whole=whole) for part in parts]
+        except StoreError:
+            logger.exception("%d statements could not be merged and must be delivered again", len(fresh))
+            raise
         verdicts = chain.from_iterable(part.verdicts for part in merged)
         again = {id(one) for one in statements} - {id(one) for one in fresh}
         return _logged(statements, Merged(tuple("same" if id(one) in again else next(verdicts) for one in statements)))

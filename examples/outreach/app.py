@@ -6,6 +6,7 @@ be exact are written in one transaction with the record of the work. Requests to
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -36,6 +37,9 @@ VERIFY_DELAY_PARTS: Final = 5  # wait a fifth of the lease (a minute) before ver
 TEXT: Final = "May we show you what we make?"
 SAME_PROSPECT: Final = MergeRule(("name", "city", "country"), 0.95)
 """Prospects are organisations and their contacts: with the same name, city and country, they are one (C5)."""
+
+CONFIDENCE: Final = 0.9
+"""A similar prospect is the same one above this confidence. At exactly this confidence, it is another prospect (C5)."""
 
 Result = dict[str, Any]
 
@@ -74,7 +78,8 @@ class Outreach:
         self.once = once = Once(
             store or database, app="outreach", operations=load_operations(lease), wait=wait, counters=True
         )
-        self.people = People(database, clock=self.clock, rules=[SAME_PROSPECT])
+        above = math.nextafter(CONFIDENCE, 1)  # `accept` is the lowest confidence that merges
+        self.people = People(database, clock=self.clock, rules=[SAME_PROSPECT], accept=above)
         self._remotes = Remotes.at(api) if isinstance(api, str) else api
         self._http = httpx.Client(auth=IdempotencyKeys(), timeout=TIMEOUT)
         self._mails = MailServer(smtp, self._remotes.mail_records, self._http)

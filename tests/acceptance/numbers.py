@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -42,7 +43,11 @@ NUMBERS: Final = (
         f"{OWN}::test_a_document_is_locked_for_600_seconds_and_a_message_is_known_for_7_days",
     ),
     Number(
-        "A 120 s heartbeat, a fifth of the lease", POLICY, "RENEWALS_PER_LEASE = 5",
+        "A 120 s heartbeat", "examples/documents/__main__.py", 'HEARTBEAT = "120s"', 'HEARTBEAT = "119s"',
+        "tests/documents/test_heartbeats_rules_and_log.py::test_a_document_is_renewed_120_seconds_after_it_was_claimed",
+    ),
+    Number(
+        "A a heartbeat every fifth of the lease by default", POLICY, "RENEWALS_PER_LEASE = 5",
         "RENEWALS_PER_LEASE = 6",
         "tests/documents/test_heartbeats_rules_and_log.py::"
         "test_a_model_may_take_hours_because_the_lease_of_600_s_is_extended_every_120_s",
@@ -81,14 +86,34 @@ NUMBERS: Final = (
         "C 300 s lock", OUTREACH, 'lease = "300s"', 'lease = "301s"',
         f"{OWN}::test_a_mail_that_is_being_sent_holds_its_lock_for_300_seconds",
     ),
+    *(
+        Number(
+            f"C cron {what}", "examples/outreach/app.py", 'PATTERN: Final = "*/5 8-18 * * 1-6"',
+            f'PATTERN: Final = "{pattern}"',
+            "tests/integration/test_outreach_cron.py::"
+            "test_a_run_of_cron_happens_once_among_all_machines_and_a_restart_sends_nothing_again",
+        )
+        for what, pattern in {
+            "every 5 minutes": "*/6 8-18 * * 1-6",
+            "from 8 o'clock on": "*/5 9-18 * * 1-6",
+            "until 18 o'clock": "*/5 8-17 * * 1-6",
+            "also on Saturdays": "*/5 8-18 * * 1-5",
+            "but not on Sundays": "*/5 8-18 * * 0-6",
+        }.items()
+    ),
     Number(
         "C 600 s of a run that crashed", "examples/outreach/app.py", 'CRON_LEASE = "600s"', 'CRON_LEASE = "601s"',
         "tests/integration/test_outreach_cron.py::"
         "test_a_run_whose_worker_was_killed_after_a_mail_is_free_after_600_seconds_and_does_not_send_that_mail_again",
     ),
     Number(
-        "C 0.9 confidence", "src/onceward/people/fields.py", "ACCEPTED: Final = 0.9", "ACCEPTED: Final = 0.91",
-        f"{OWN}::test_a_similar_prospect_is_updated_above_a_confidence_of_90_percent",
+        "C 0.9 confidence", "examples/outreach/app.py", "CONFIDENCE: Final = 0.9", "CONFIDENCE: Final = 0.91",
+        f"{OWN}::test_a_similar_prospect_is_updated_only_above_a_confidence_of_90_percent",
+    ),
+    Number(
+        "C above 0.9, not from 0.9 on", "examples/outreach/app.py", "math.nextafter(CONFIDENCE, 1)",
+        "math.nextafter(CONFIDENCE, 0)",
+        f"{OWN}::test_a_similar_prospect_is_updated_only_above_a_confidence_of_90_percent",
     ),
     Number(
         "C 24 h between enrichments", OUTREACH, 'key = "enrich:{prospect_id}:{type}"\nwindow = "24h"',
@@ -112,7 +137,7 @@ NUMBERS: Final = (
     ),
     Number(
         "E 52 characters", "examples/fleet/events.py", '.decode().rstrip("=")', '.decode().rstrip("=")[:51]',
-        "tests/fleet/test_push.py::test_an_event_without_an_id_is_known_by_what_identifies_it",
+        "tests/fleet/test_latest.py::test_an_event_without_an_id_is_known_by_what_identifies_it",
     ),
 )  # fmt: skip
 
@@ -123,16 +148,17 @@ def functions_of(path: Path) -> set[str]:
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
-def passes(number: Number, *, changed: bool) -> bool:
-    """Return whether the test passes in a copy of this repository, with the number changed or as it is."""
+@cache
+def passes(test: str, changed: Number | None = None) -> bool:
+    """Return whether the test passes in a copy of this repository, as it is or with one number changed."""
     with tempfile.TemporaryDirectory(prefix="onceward-numbers-") as folder:
         copy = Path(folder)
         for name in COPIED:
             (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, copy / name)
-        if changed:
-            file = copy / number.file
-            file.write_text(file.read_text(encoding="utf-8").replace(number.now, number.changed), encoding="utf-8")
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", number.test]
+        if changed is not None:
+            file = copy / changed.file
+            file.write_text(file.read_text(encoding="utf-8").replace(changed.now, changed.changed), encoding="utf-8")
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", test]
         environment = {**os.environ, "PYTHONPATH": f"{copy / 'src'}{os.pathsep}{copy}"}
         return subprocess.run(command, cwd=copy, env=environment, capture_output=True, check=False).returncode == 0
 
@@ -142,9 +168,9 @@ def main(wanted: list[str]) -> int:
     for number in NUMBERS:
         if not wanted or any(word in number.what for word in wanted):
             verdict = "pinned"
-            if passes(number, changed=True):
+            if passes(number.test, number):
                 verdict = "NOT PINNED"
-            elif not passes(number, changed=False):
+            elif not passes(number.test):
                 verdict = "BROKEN"  # the test fails anyway, so it shows nothing
             wrong += verdict != "pinned"
             print(f"{verdict:<12}{number.what}", flush=True)

@@ -70,12 +70,14 @@ class Hook:
     def __init__(self, worker: PipelineWorker) -> None:
         inbox = Inbox(worker.documents, worker.folder / "inbox")
         self.endpoint = Announcements(inbox, worker.once, SECRET).endpoint
+        self.headers: dict[str, str] = {}
 
     def send(self, event: str, name: Any, *, secret: str = SECRET) -> tuple[int, Any]:
         body, now = json.dumps({"name": name}), datetime.fromtimestamp(int(time.time()), UTC)
         signature = Sender(secret).sign(event, now, body)
         headers = {"webhook-id": event, "webhook-timestamp": str(int(now.timestamp())), "webhook-signature": signature}
         answer = self.endpoint.respond(InboundRequest("POST", headers, body.encode()))
+        self.headers = dict(answer.headers)
         return answer.status, json.loads(answer.body).get("reason")
 
 

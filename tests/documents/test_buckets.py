@@ -7,7 +7,7 @@ import base64
 import json
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +41,17 @@ def _worker(tmp_path: Path) -> Iterator[PipelineWorker]:
 
 @pytest.mark.finding("N53")
 @pytest.mark.mission("A1", "A6")
-@pytest.mark.parametrize("kind", ["folder", "s3"])
+@pytest.mark.parametrize("kind", ["folder", "s3", "gs"])
 def test_objects_below_a_url_are_processed_once_however_often_they_are_listed(
     kind: str, worker: PipelineWorker, tmp_path: Path
 ) -> None:
-    with opened(url_of_kind(kind, tmp_path)) as objects:
+    with ExitStack() as stack:
+        if kind == "gs":
+            storage = stack.enter_context(Storage())
+            storage.objects |= {"elsewhere.pdf": PDF, "inputs/other.pdf": PDF}
+            objects = stack.enter_context(open_objects("gs://bucket/input", **storage.settings))
+        else:
+            objects = stack.enter_context(opened(url_of_kind(kind, tmp_path)))
         for name, content in {"a.pdf": PDF, "more/b.PDF": PDF, "c.pdf": invoice("Page 2"), "notes.txt": b"x"}.items():
             objects.put(name, content)
         bucket = Bucket(worker.documents, objects)
@@ -60,6 +66,8 @@ def test_objects_below_a_url_are_processed_once_however_often_they_are_listed(
         assert bucket.process_named("missing.pdf") is None
         with pytest.raises(ValueError, match="name"):
             bucket.process_named("../a.pdf")
+        if kind == "gs":
+            assert any("continuation-token" in one for one in storage.listed), "every page was asked for"
     assert len(worker.files()) == len(worker.rows()) == 2
 
 

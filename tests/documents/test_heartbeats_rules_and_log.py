@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from onceward import Once, StoreUnavailable
+from examples.documents.__main__ import HEARTBEAT, LEASE, main
+from onceward import ConfigurationError, Once, StoreUnavailable
 from onceward.testing import FakeClock
 from tests.clients import TOO_LONG, Backend, SyncClient
 from tests.documents.pipeline_worker import CHEAP, FILE, HASH, PDF, api, invoice, start_worker
@@ -66,6 +67,36 @@ def test_a_model_may_take_hours_because_the_lease_of_600_s_is_extended_every_120
         assert worker.deliver().executed
         assert results == ["1"] * 60 + ["running"]
         assert (worker.calls(), worker.files(), worker.rows()) == ([CHEAP], {FILE: PDF}, [(HASH, FILE)])
+
+
+@pytest.mark.mission("A4")
+def test_a_document_is_renewed_120_seconds_after_it_was_claimed() -> None:
+    with Once("memory://", lease=LEASE, heartbeat=HEARTBEAT) as once, once.claim("document"):
+        [held] = once.heartbeat.held()
+        assert held.ends - held.renew_at == pytest.approx(600 - 120, abs=0.001)
+
+
+@pytest.mark.mission("A4")
+def test_the_heartbeat_does_not_depend_on_the_lease(tmp_path: Path) -> None:
+    """Real time. A fifth of this lease would be more than a day."""
+    beats = threading.Semaphore(0)
+
+    def blocked() -> None:
+        for _ in range(2):
+            assert beats.acquire(timeout=TOO_LONG)
+
+    with (
+        Once("memory://", app="documents", lease="7d", heartbeat="100ms") as once,
+        start_worker(tmp_path, once, rules=during(blocked)) as worker,
+    ):
+        once.subscribe(lambda event: beats.release() if event.name == "renewed" else None)
+        assert worker.deliver().executed
+
+
+def test_a_heartbeat_that_is_not_shorter_than_the_lease_is_refused(tmp_path: Path) -> None:
+    for heartbeat in ("60s", "2m"):
+        with pytest.raises(ConfigurationError, match=r"cannot renew a lease of 1m in time.*shorter than the lease"):
+            main(["demo", str(tmp_path), "--lease", "60s", "--heartbeat", heartbeat])
 
 
 @pytest.mark.mission("A4", "A7")

@@ -56,6 +56,11 @@ def test_a_run_of_cron_happens_once_among_all_machines_and_a_restart_sends_nothi
     env.clock.advance("14h")  # 22:10: the pattern ends at 18:55, so a fire is for that slot
     assert restarted.cron.tick().value == 0
     assert env.rows("SELECT max(scheduled_at) FROM runs") == ["2026-01-01T18:55:00.000000+00:00"]
+    env.clock.advance("2d")  # Saturday, 22:10
+    assert restarted.cron.tick().value == 2, "the prospects are due again"
+    assert env.rows("SELECT max(scheduled_at) FROM runs") == ["2026-01-03T18:55:00.000000+00:00"]
+    env.clock.advance("14h")  # Sunday, 12:10: no slot of its own
+    assert restarted.cron.tick().replayed
 
 
 DIES = """

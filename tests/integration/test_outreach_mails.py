@@ -29,6 +29,7 @@ __all__ = ["env"]  # fixtures, re-exported so that pytest finds them
 
 @pytest.mark.mission("C1", "C10")
 def test_a_prospect_gets_one_mail_a_day_whatever_its_text_also_after_a_restart(env: Environment) -> None:
+    env.clock.advance("20h")  # in the evening: the 24 hours are no calendar day
     first = env.worker()
     anna, boris = (first.import_prospect(**who)["id"] for who in (ANNA, BORIS))
     assert first.send_email(anna, "hello") == {"sent": True}

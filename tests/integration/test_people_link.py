@@ -40,7 +40,7 @@ def rows_of(path: Path) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.finding("N63")
-@pytest.mark.parametrize("backend", ["duckdb", pytest.param("spark", marks=SPARK)])
+@pytest.mark.parametrize("backend", ["duckdb", pytest.param("spark", marks=[SPARK, pytest.mark.timeout(1800)])])
 def test_a_batch_gives_the_same_people_as_an_import_and_changes_nothing_again(tmp_path: Path, backend: str) -> None:
     records = [one.record for one in fake_1000()]
     stored_by_key(f"sqlite:///{tmp_path}/people.db", records)

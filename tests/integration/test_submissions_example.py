@@ -326,6 +326,25 @@ def test_a_submission_over_http_and_the_same_from_a_queue_are_one(env: Environme
     assert (len(env.remote.ledger), len(env.desk.quotes.rows())) == (2, 2)
 
 
+@pytest.mark.mission("B5")
+def test_a_submission_that_fails_stays_in_the_queue_and_is_processed_when_it_is_delivered_again(
+    env: Environment, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys: list[str] = []
+    bill = env.remote.bill
+
+    def busy(key: str, asked: dict[str, str]) -> tuple[int, dict[str, Any], bool]:
+        keys.append(key)
+        return (503, {"error": "busy"}, False) if len(keys) < 3 else bill(key, asked)
+
+    env.remote.bill = busy  # type: ignore[method-assign]  # as often as the test wants
+    queue = MemoryQueue("submissions")
+    queue.put(msgspec.json.encode(submission(1)))
+    asyncio.run(consume_all(env.desk, queue))  # returns once the queue is empty
+    assert (len(keys), len(set(keys)), len(env.remote.ledger), len(env.desk.quotes.rows())) == (3, 1, 1, 1)
+    assert caplog.text.count("the work raised HTTPStatusError") == 2, "each failure is logged"
+
+
 @pytest.mark.mission("B8")
 def test_the_metric_counts_replays_separately(env: Environment) -> None:
     registry = CollectorRegistry()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from tests.servers.bigquery import shared as shared_bigquery
 from tests.servers.pubsub import PubSubServer
 
 ROOT = Path(__file__).resolve().parents[2]
+POLL = 1.0
+"""Seconds between two questions to BigQuery's emulator. More of them would slow down the processor."""
 PATIENCE = 150.0
 """Seconds: a process starts, and BigQuery's emulator is slow."""
 
@@ -31,14 +34,20 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, f"never happened: {what}"
-        time.sleep(0.2)
+        time.sleep(POLL)
 
 
 @pytest.fixture(scope="module")
 def pubsub() -> Iterator[PubSubServer]:
-    server = PubSubServer().begin()
-    yield server
-    server.end()
+    """Start both emulators at the same time, because each takes seconds."""
+    with ThreadPoolExecutor() as pool:
+        bigquery = pool.submit(shared_bigquery)
+        server = PubSubServer().begin()
+        try:
+            bigquery.result()
+            yield server
+        finally:
+            server.end()
 
 
 class Topic:
@@ -107,8 +116,8 @@ def test_statements_go_from_pubsub_to_bigquery_once_and_a_killed_processor_loses
             process.kill()
         topic.publish(statement("s2"), statement("s1", {**JOHN}))
         with processing(topic, url, tmp_path, "--lenient"):
-            wait_until(lambda: uuid("s2") in stored(), "a new process goes on")
             wait_until(lambda: duplicates() > 0, "the duplicate is logged")
+            wait_until(lambda: uuid("s2") in stored(), "a new process goes on")
         assert house.query("SELECT count(*) FROM statements") == [(3,)]
         assert sorted(house.query("SELECT user_id FROM users")) == [("john@example.com",), ("mary@example.com",)]
     finally:

@@ -9,11 +9,14 @@ import json
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
 
 from tests.servers.stand_in import StandIn
 
 CONDITION = "x-goog-if-generation-match"
 SOURCE = "x-goog-copy-source"
+PAGE = 2
+"""Names per answer to a listing. Google answers with up to 1,000, and the client asks for the next page alike."""
 
 
 class Storage(StandIn):
@@ -22,6 +25,9 @@ class Storage(StandIn):
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
         self.parts: dict[str, bytes] = {}
+        self.listed: list[dict[str, str]] = []
+        """The query of every listing."""
+
         self.conditions: list[tuple[str, str | None]] = []
         """Of every request that gives an object its name: how, and the condition that it carried."""
 
@@ -71,6 +77,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(200, _xml("CompleteMultipartUploadResult", "ETag", "1"))
 
     def do_GET(self) -> None:
+        if "list-type" in self._asked():
+            self._send(200, self._listing())
+            return
         found = self.storage.objects.get(self._name())
         self._send(404 if found is None else 200, found or b"")
 
@@ -80,6 +89,21 @@ class _Handler(BaseHTTPRequestHandler):
     def do_DELETE(self) -> None:
         found = self.storage.objects.pop(self._name(), None)
         self._send(404 if found is None else 204)
+
+    def _listing(self) -> bytes:
+        """Return one page of the names, as the XML API lists them: sorted, and with a token if there are more."""
+        asked = {name: values[0] for name, values in self._asked().items()}
+        self.storage.listed.append(asked)
+        prefix, after = asked.get("prefix", ""), asked.get("continuation-token", "")
+        names = sorted(name for name in self.storage.objects if name.startswith(prefix) and name > after)
+        page = names[:PAGE]
+        items = "".join(
+            f"<Contents><Key>{escape(name)}</Key><Size>{len(self.storage.objects[name])}</Size>"
+            '<LastModified>2026-03-01T12:00:00.000Z</LastModified><ETag>"1"</ETag></Contents>'
+            for name in page
+        )
+        more = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if len(names) > PAGE else ""
+        return f"<ListBucketResult>{items}{more}</ListBucketResult>".encode()
 
     def _asked(self) -> dict[str, list[str]]:
         return parse_qs(urlsplit(self.path).query, keep_blank_values=True)

@@ -68,6 +68,7 @@ class SlowingMachine:
         monkeypatch.setattr(
             paired, "time", SimpleNamespace(perf_counter=lambda: self.now, process_time=lambda: self.now)
         )
+        monkeypatch.setattr(paired, "gc", SimpleNamespace(collect=lambda: 0))  # slow after thousands of other tests
 
     def work(self, name: str, seconds: float, preparation: float = 0) -> paired.Block:
         def block(times: int) -> paired.Run:

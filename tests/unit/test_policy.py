@@ -38,7 +38,7 @@ def with_one(name: str, value: Any) -> Policy:
 
 def test_the_page_names_every_setting_once_and_no_other() -> None:
     names = [cells[0].strip("`") for cells in lines_of_the_table()]
-    assert sorted(names) == sorted([*Settings.__optional_keys__, "renewals"])
+    assert sorted(names) == sorted(Settings.__optional_keys__)
     assert {len(cells) for cells in lines_of_the_table()} == {4}
 
 
@@ -49,9 +49,22 @@ def test_the_documented_default_is_the_real_one(name: str) -> None:
 
 
 def test_renewals_come_as_often_as_documented() -> None:
-    found = re.fullmatch(r"lease / (\d+)", documented()["renewals"][0])
-    assert found is not None
-    assert int(found[1]) == RENEWALS_PER_LEASE == 5
+    assert documented()["heartbeat"][2].endswith("`None` for a fifth of the lease")
+    assert RENEWALS_PER_LEASE == 5
+
+
+@pytest.mark.parametrize("heartbeat", ["0s", "10s", "11s"])
+def test_a_heartbeat_is_shorter_than_the_lease(heartbeat: str) -> None:
+    assert Policy().with_settings({"lease": "10s", "heartbeat": "9s"}).heartbeat == 9 * SECOND
+    with pytest.raises(ConfigurationError, match="choose a heartbeat that is shorter than the lease"):
+        Policy().with_settings({"lease": "10s", "heartbeat": heartbeat})
+
+
+def test_before_find_a_new_owner_waits_for_what_the_silence_of_the_earlier_one_does_not_cover() -> None:
+    found = verify(lambda: None, after="10s")
+    assert Policy().with_settings({"lease": "10s", "after_crash": found}).wait_before_find == 2 * SECOND
+    rarely: Settings = {"lease": "10s", "heartbeat": "9s", "after_crash": found}
+    assert Policy().with_settings(rarely).wait_before_find == 9 * SECOND
 
 
 def test_the_promised_defaults() -> None:

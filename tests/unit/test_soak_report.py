@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.soak import Section, pytest_figures, report
+from tests.soak import pytest_figures, report
+from tests.soak_section import Section
 
 SAID = """
 tests/unit/test_window.py::test_one:

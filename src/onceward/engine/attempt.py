@@ -140,6 +140,7 @@ class Attempt(Lease):
         self.job = job
         self.key: Key = job.key
         self.lease = job.policy.lease
+        self.heartbeat = job.policy.heartbeat
         self.note_at_end = job.at_end  # written to the note on completion
 
     def __repr__(self) -> str:

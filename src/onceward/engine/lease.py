@@ -13,6 +13,7 @@ class Lease:
     record: Record
     nonce = b""  # empty while no claim of ours can have been granted
     lease = 0  # µs
+    heartbeat: int | None = None  # µs between two renewals; None: a fifth of the lease
     renew_at = 0.0
     ends = 0.0
     lost = False  # the store reported another owner

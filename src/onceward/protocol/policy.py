@@ -41,7 +41,8 @@ class verify(Struct, frozen=True):  # noqa: N801 (reads as a word in after_crash
 
     `find` gets the arguments of the function and returns `applied(value)`, `not_applied` or `inconclusive`. Its answer
     is only reliable once no earlier attempt can still take effect. `after` is how long that may take (the timeout of
-    the effect itself). Four fifths of the lease pass before a takeover anyway; the new owner waits for the rest.
+    the effect itself). Four fifths of the lease (the lease without one `heartbeat`) pass before a takeover anyway; the
+    new owner waits for the rest.
     """
 
     find: Callable[..., Any]
@@ -72,6 +73,7 @@ class CommonSettings(TypedDict, total=False):
     """All settings as users write them, except `on_running` and `on_done`."""
 
     lease: Duration
+    heartbeat: Duration | None
     window: Window | Duration
     wait: Duration
     after_crash: Literal["rerun", "park"] | verify
@@ -113,6 +115,7 @@ class Policy(Struct, frozen=True, dict=True, kw_only=True):
     """The settings, with all durations in µs."""
 
     lease: int = 60 * SECOND
+    heartbeat: int | None = None  # between two renewals; None: a fifth of the lease
     window: Window = lasting("24h")
     on_running: OnRunning = "wait"
     wait: int = 75 * SECOND  # longer than the lease: a caller takes over from an owner that crashed
@@ -187,7 +190,8 @@ class Policy(Struct, frozen=True, dict=True, kw_only=True):
     @property
     def wait_before_find(self) -> int:
         """The µs that a new owner waits before it calls `find`, until no earlier attempt can still take effect."""
-        return max(0, self.verify_after - self.lease * (RENEWALS_PER_LEASE - 1) // RENEWALS_PER_LEASE)
+        interval = self.lease // RENEWALS_PER_LEASE if self.heartbeat is None else self.heartbeat
+        return max(0, self.verify_after - (self.lease - interval))
 
     def delay_after(self, attempt: int) -> int:
         """Return the delay in µs between this attempt and the next."""
@@ -266,6 +270,7 @@ def _max_attempts(name: str, value: Any) -> dict[str, Any]:
 
 _PARSERS: dict[str, Callable[[str, Any], dict[str, Any]]] = {
     "lease": _duration,
+    "heartbeat": _duration_or_none,
     "window": lambda name, value: {name: parse_window(value)},
     "on_running": _choice(*get_args(OnRunning)),
     "wait": _duration,
@@ -297,4 +302,10 @@ def _check(policy: Policy) -> None:
         raise ConfigurationError(
             f"a lease of {format_duration(policy.lease)} cannot work",
             hint="choose between 50ms and 7d; renewals extend it for as long as the work takes",
+        )
+    if policy.heartbeat is not None and not 0 < policy.heartbeat < policy.lease:
+        raise ConfigurationError(
+            f"a heartbeat every {format_duration(policy.heartbeat)} cannot renew a lease of"
+            f" {format_duration(policy.lease)} in time",
+            hint="choose a heartbeat that is shorter than the lease, or None for a fifth of the lease",
         )

@@ -48,7 +48,7 @@ class HasNonce(Protocol):
 
 def interval(hold: Lease) -> float:
     """Return the seconds between two renewals."""
-    return hold.lease / SECOND / RENEWALS_PER_LEASE
+    return hold.lease / SECOND / RENEWALS_PER_LEASE if hold.heartbeat is None else hold.heartbeat / SECOND
 
 
 class DelayedSettlement:
@@ -95,7 +95,8 @@ class Heartbeat:
         """
         seconds = hold.lease * A_MICROSECOND
         hold.ends = since + seconds
-        hold.renew_at = renew_at = since + seconds * TO_RENEWAL
+        every = seconds * TO_RENEWAL if hold.heartbeat is None else hold.heartbeat * A_MICROSECOND
+        hold.renew_at = renew_at = since + every
         self._holds[hold.nonce] = ref(hold)
         if not self._running:
             try:
