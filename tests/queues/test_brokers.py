@@ -129,8 +129,7 @@ class TestNats(OnBroker):
                 await self.put(large, "m1")
                 await self.until_empty()
             assert await self.dead_letters() == [large]
-            # on a busy machine, a connection may be made too late: "Timeout connecting to server"
-            assert not [error for error in failures if "connecting" not in error]
+            assert once.counts.get("queue_failed", 0) == 0
 
         asyncio.run(story())
 
@@ -221,7 +220,8 @@ class TestRedisStreams(OnBroker):
             async with self.running(Consumer(book, queue, concurrency=150, first_delay="50ms")):
                 await self.until_empty()
             assert len(await self.dead_letters()) == 300
-            assert once.counts.get("queue_failed", 0) == 0
+            # on a busy machine, a connection may be made too late: "Timeout connecting to server"
+            assert not [error for error in failures if "connecting" not in error]
 
         asyncio.run(story())
 
