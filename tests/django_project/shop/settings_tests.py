@@ -75,7 +75,7 @@ class Messages(TestCase):
 
     def test_a_header_that_is_added_too_late(self) -> None:
         self.client.force_login(User.objects.create_user("ann"))
-        committed_response._warned_names.clear()
+        committed_response.warned_names.clear()
         with modify_settings(MIDDLEWARE={"append": FRAMES}), self.assertLogs("onceward.http", logging.WARNING) as logs:
             body = json.dumps({"reference": "A1"})
             self.client.post("/orders", body, content_type="application/json", headers={"Idempotency-Key": "k1"})
