@@ -11,7 +11,7 @@ from .semantics import Header, RawResponse
 logger = logging.getLogger("onceward.http")
 _warned_names: set[bytes] = set()
 
-HEADER_HINT = "Add it with tx.respond(headers=…), or in a middleware outside of the idempotency middleware"
+HEADER_HINT = "Add it with tx.respond(headers=…), or in a middleware outside the idempotency middleware"
 
 
 def committed_headers(

@@ -1,6 +1,6 @@
-"""Values that stand for a missing one. They identify no one.
+"""Placeholders: values that stand for a missing one. They identify no one.
 
-If two records share such a value, nothing follows: `none@none.com` or the birth date 1900-01-01 would merge strangers.
+They are not compared. Otherwise a shared `none@none.com` or birth date 1900-01-01 would merge unrelated people.
 """
 
 from __future__ import annotations
