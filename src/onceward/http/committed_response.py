@@ -12,7 +12,7 @@ logger = logging.getLogger("onceward.http")
 warned_names: set[bytes] = set()
 """Headers that this process has warned about."""
 
-HEADER_HINT = "Add it with tx.respond(headers=…), or in a middleware outside of the idempotency middleware"
+HEADER_HINT = "Add it with tx.respond(headers=…), or in a middleware outside the idempotency middleware"
 
 
 def committed_headers(

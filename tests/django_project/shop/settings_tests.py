@@ -38,9 +38,9 @@ class Authentication:
 
 
 class Checks(SimpleTestCase):
-    """`manage.py check` reports what is wrong, and nothing else."""
+    """`manage.py check` reports problems, and nothing else."""
 
-    def test_the_project_is_right(self) -> None:
+    def test_a_correct_project_has_no_findings(self) -> None:
         self.assertEqual(reported(), {})
 
     def test_the_order_of_the_middleware(self) -> None:
@@ -62,7 +62,7 @@ class Checks(SimpleTestCase):
         with override_settings(MIDDLEWARE=[SESSION, OURS, AUTHENTICATION], ONCEWARD=setting):
             self.assertEqual(reported(), {})
 
-    def test_the_setting(self) -> None:
+    def test_an_invalid_or_incomplete_setting_is_reported(self) -> None:
         with override_settings(ONCEWARD={}):
             self.assertEqual(set(reported()), {"onceward.W001"})
         for wrong in ({"DATABASE": "missing"}, {"database": "default"}):  # in settings.py: no signal is sent
@@ -71,9 +71,9 @@ class Checks(SimpleTestCase):
 
 
 class Messages(TestCase):
-    """Messages name what a Django project has."""
+    """Messages suggest what a Django project uses."""
 
-    def test_a_header_that_is_added_too_late(self) -> None:
+    def test_a_header_that_is_added_too_late_is_reported_with_the_middleware_to_move(self) -> None:
         self.client.force_login(User.objects.create_user("ann"))
         committed_response.warned_names.clear()
         with modify_settings(MIDDLEWARE={"append": FRAMES}), self.assertLogs("onceward.http", logging.WARNING) as logs:
@@ -83,7 +83,7 @@ class Messages(TestCase):
         self.assertIn(f"before {OURS} in MIDDLEWARE", logs.output[0])
         self.assertNotIn("tx.respond", logs.output[0])
 
-    def test_an_open_transaction(self) -> None:
+    def test_an_open_transaction_raises_and_names_once_atomic(self) -> None:
         with (
             override_settings(ONCEWARD={"OPEN_TRANSACTION": "refuse"}),
             self.assertRaisesRegex(ConfigurationError, r"once\.atomic\(\)"),
@@ -91,7 +91,7 @@ class Messages(TestCase):
         ):
             place_order("A1")
 
-    def test_commands(self) -> None:
+    def test_hints_name_the_commands_of_manage_py(self) -> None:
         self.assertIn("`python manage.py onceward resolve", resolve_hint("order:A1"))
         self.assertEqual(migrate_hint("sqlite:///shop.db"), "run `python manage.py migrate`")
 
