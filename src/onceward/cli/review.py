@@ -208,7 +208,7 @@ def _print_pair(one: Review) -> None:
         if name not in evidence_only
     ]
     compared = {evidence.field: evidence for evidence in one.evidence}
-    rows += [[name, compared[name].there, compared[name].here, *levels[name]] for name in evidence_only]
+    rows += [[name, compared[name].here, compared[name].there, *levels[name]] for name in evidence_only]
     rows.append(["sources", ", ".join(one.one.sources), ", ".join(one.other.sources), "", ""])
     titles = ("FIELD", one.one.id, one.other.id, "COMPARED", "BITS")
     display.print_table(titles, rows, elastic=(1, 2))

@@ -196,9 +196,12 @@ def _write_reviews(tables: Tables, matcher: Matcher, now: int) -> None:
     state = matcher.state
     reviews: dict[tuple[str, str], Row] = {}
     for request in matcher.review_requests:
-        one, other = sorted((state.current(request.one), state.current(request.other)))
+        one, other = state.current(request.one), state.current(request.other)
+        compared = request.evidence
+        if one > other:
+            one, other, compared = other, one, tuple(each.reversed() for each in compared)
         if one != other and state.person[one] != state.person[other] and not state.are_distinct(one, other):
-            evidence = _encode(request.evidence).decode()
+            evidence = _encode(compared).decode()
             reviews.setdefault(
                 (one, other), (one, other, request.source, request.record, request.confidence, evidence, now)
             )
