@@ -9,6 +9,7 @@ from types import MappingProxyType
 from zlib import crc32
 
 import msgspec
+from msgspec.structs import replace
 
 from . import tables as sql
 from .batch_state import BatchState
@@ -199,7 +200,8 @@ def _write_reviews(tables: Tables, matcher: Matcher, now: int) -> None:
         one, other = state.current(request.one), state.current(request.other)
         compared = request.evidence
         if one > other:
-            one, other, compared = other, one, tuple(each.reversed() for each in compared)
+            one, other = other, one
+            compared = tuple(replace(each, here=each.there, there=each.here) for each in compared)
         if one != other and state.person[one] != state.person[other] and not state.are_distinct(one, other):
             evidence = _encode(compared).decode()
             reviews.setdefault(

@@ -34,10 +34,6 @@ class Evidence(Struct, frozen=True):
     there: str
     weight: float
 
-    def reversed(self) -> Evidence:
-        """Return the same comparison, seen from the other record."""
-        return Evidence(self.field, self.level, self.there, self.here, self.weight)
-
 
 class Decision(Struct, frozen=True):
     """What was done with a source record, and why.

@@ -69,7 +69,6 @@ class Checks(SimpleTestCase):
             with self.subTest(wrong=wrong), patch.dict(settings.ONCEWARD, wrong):
                 self.assertIn('"APP": "shop"', reported()["onceward.E001"])
 
-
     def test_transactions_of_sqlite_lock_when_they_begin(self) -> None:
         if connection.vendor != "sqlite":
             self.skipTest("SQLite only")
