@@ -5,6 +5,7 @@
 - `onceward.E003`: a view has @idempotent, but the middleware is not listed
 - `onceward.W001`: ONCEWARD has no APP
 - `onceward.W002`: a middleware that adds headers is listed after Onceward's, and a view is transactional
+- `onceward.W003`: transactions on the SQLite database of the records do not begin with a write lock
 """
 
 from __future__ import annotations
@@ -52,16 +53,34 @@ def check_setting(*, app_configs: Sequence[Any] | None = None, **_: object) -> l
     except (ImproperlyConfigured, OncewardError) as error:
         hint = f'for example: {SETTING} = {{"DATABASE": "default", "APP": "shop", "LEASE": "30s"}}'
         return [checks.Error(str(error), hint=hint, id="onceward.E001")]
+    found: list[checks.CheckMessage] = []
     if "APP" not in getattr(settings, SETTING, {}):
-        return [
+        found.append(
             checks.Warning(
                 f"{SETTING} has no APP, which is part of every key",
                 hint=f'add the name of this project: {SETTING} = {{"APP": "shop"}}. Without it, two projects that '
                 "use the same database share their keys. Another APP means other keys: set it before you enforce",
                 id="onceward.W001",
             )
-        ]
-    return []
+        )
+    return found + _deferred_transactions(configuration().database)
+
+
+def _deferred_transactions(alias: str) -> list[checks.CheckMessage]:
+    """Warn if a transaction on SQLite takes its write lock only with its first write."""
+    if connections[alias].vendor != "sqlite":
+        return []
+    options = connections[alias].settings_dict.get("OPTIONS") or {}
+    if str(options.get("transaction_mode") or "").upper() in ("IMMEDIATE", "EXCLUSIVE"):
+        return []
+    return [
+        checks.Warning(
+            f"transactions on the SQLite database {alias!r} do not lock it before their first write, so concurrent "
+            "transactions that read and then write fail with 'database is locked'",
+            hint=f'add to DATABASES["{alias}"]: "OPTIONS": {{"transaction_mode": "IMMEDIATE"}}',
+            id="onceward.W003",
+        )
+    ]
 
 
 def check_middleware(*, app_configs: Sequence[Any] | None = None, **_: object) -> list[checks.CheckMessage]:  # noqa: ARG001 (Django's interface)

@@ -9,7 +9,7 @@ from asgiref.sync import async_to_sync
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.checks import run_checks
-from django.db import transaction
+from django.db import connection, transaction
 from django.test import SimpleTestCase, TestCase, modify_settings, override_settings
 
 from onceward import ConfigurationError
@@ -68,6 +68,16 @@ class Checks(SimpleTestCase):
         for wrong in ({"DATABASE": "missing"}, {"database": "default"}):  # in settings.py: no signal is sent
             with self.subTest(wrong=wrong), patch.dict(settings.ONCEWARD, wrong):
                 self.assertIn('"APP": "shop"', reported()["onceward.E001"])
+
+    def test_transactions_of_sqlite_lock_when_they_begin(self) -> None:
+        if connection.vendor != "sqlite":
+            self.skipTest("SQLite only")
+        for mode, wanted in ((None, {"onceward.W003"}), ("DEFERRED", {"onceward.W003"}), ("immediate", set())):
+            options = {**connection.settings_dict["OPTIONS"], "transaction_mode": mode}
+            with self.subTest(mode=mode), patch.dict(connection.settings_dict, {"OPTIONS": options}):
+                found = reported()
+                self.assertEqual(set(found), wanted)
+                self.assertTrue(all("IMMEDIATE" in hint for hint in found.values()))
 
 
 class Messages(TestCase):
