@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--heartbeat",
         default=HEARTBEAT,
-        help="how often a lease is renewed; shorter than the lease, default %(default)s",
+        help="how often a lease is renewed; at most half of the lease, default %(default)s",
     )
     parser.add_argument(
         "--deliveries", metavar="URL", help="records of webhook events, default: beside those of documents"
