@@ -77,7 +77,7 @@ def read_mail(raw: bytes) -> IncomingMail:
         mail, text = BytesParser().parsebytes(raw, headersonly=True), ""
     return IncomingMail(
         message_id=next(iter(_ids(mail, "message-id")), None),
-        sender=_address(mail),
+        sender=address(str(mail.get("From", ""))),
         answers=(*_ids(mail, "in-reply-to"), *reversed(_ids(mail, "references"))),
         subject=_decode_words(str(mail.get("Subject", ""))[:MAX_SUBJECT]),
         text=text,
@@ -85,22 +85,25 @@ def read_mail(raw: bytes) -> IncomingMail:
 
 
 def _ids(mail: Message, header: str) -> list[str]:
-    """Return the Message-IDs in a header that may be folded, empty, repeated, commented, or lack its brackets.
+    """Return the Message-IDs in a header that may be repeated."""
+    values = [str(value) for name, value in mail.raw_items() if name.lower() == header]
+    return [one for value in values for one in message_ids(value)]
+
+
+def message_ids(value: str) -> list[str]:
+    """Return the Message-IDs in a value that may be folded, empty, commented, or lack its brackets.
 
     They are read from the bytes, so that ids which differ in non-ASCII bytes stay different.
     """
-    values = [str(value) for name, value in mail.raw_items() if name.lower() == header]
-    found: list[str] = []
-    for value in values:
-        line = _BLANK.sub(" ", value.encode("utf-8", "surrogateescape").decode("latin-1")).strip()
-        ids = _ID.findall(line) or ([line] if "@" in line and " " not in line else [])
-        found += [f"<{id.replace(' ', '')}>" for id in ids if id.strip()]
-    return found
+    line = _BLANK.sub(" ", value.encode("utf-8", "surrogateescape").decode("latin-1")).strip()
+    ids = _ID.findall(line) or ([line] if "@" in line and " " not in line else [])
+    return [f"<{id.replace(' ', '')}>" for id in ids if id.strip()]
 
 
-def _address(mail: Message) -> str | None:
+def address(value: str) -> str | None:
+    """Return the address in the value of a From header, or None."""
     with suppress(ValueError):
-        return normalise.email(parseaddr(str(mail.get("From", "")))[1])
+        return normalise.email(parseaddr(value)[1])
     return None
 
 
