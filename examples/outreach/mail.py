@@ -38,6 +38,7 @@ NOT_SENT: Final = (
 """Errors that mean: the server rejected the mail, or was not reached. After other errors it may have been sent."""
 
 MAX_PARSED: Final = 10_000_000  # bytes
+MAX_PARTS: Final = 10_000  # lines that may begin a part: the parser is slow for hundreds of thousands
 MAX_SUBJECT: Final = 2_000  # characters
 MAX_TEXT: Final = 1_000_000  # bytes of the text part: more is cut off
 SLOW_CHARSETS: Final = frozenset({"punycode", "idna", "unicode_escape", "raw_unicode_escape", "utf_7"})
@@ -68,11 +69,12 @@ class IncomingMail(Struct, frozen=True):
 def read_mail(raw: bytes) -> IncomingMail:
     """Parse a mail. Malformed or hostile content must not prevent it from being stored.
 
-    Of a mail that is too large or too deeply nested, only the headers are read.
+    Of a mail that is too large, too deeply nested or has too many parts, only the headers are read.
     """
+    too_large = len(raw) > MAX_PARSED or raw.count(b"\n--") + raw.count(b"\r--") > MAX_PARTS
     try:
-        mail = BytesParser().parsebytes(raw, headersonly=len(raw) > MAX_PARSED)
-        text = "" if len(raw) > MAX_PARSED else _text(mail)
+        mail = BytesParser().parsebytes(raw, headersonly=too_large)
+        text = "" if too_large else _text(mail)
     except RecursionError:
         mail, text = BytesParser().parsebytes(raw, headersonly=True), ""
     return IncomingMail(
@@ -102,7 +104,7 @@ def message_ids(value: str) -> list[str]:
 
 def address(value: str) -> str | None:
     """Return the address in the value of a From header, or None."""
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):  # nested comments
         return normalise.email(parseaddr(value)[1])
     return None
 
