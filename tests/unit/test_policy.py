@@ -61,6 +61,15 @@ def test_one_late_renewal_does_not_lose_the_lease(heartbeat: str) -> None:
         Policy().with_settings({"lease": "10s", "heartbeat": heartbeat})
 
 
+def test_a_shorter_lease_does_not_inherit_a_heartbeat_that_is_too_long_for_it() -> None:
+    client = Policy().with_settings({"lease": "10m", "heartbeat": "2m"})
+    assert client.with_settings({"lease": "4m"}).heartbeat == 120 * SECOND
+    assert client.with_settings({"lease": "30s"}).heartbeat is None
+    with Once("memory://", lease="10m", heartbeat="2m") as once, once.lock("sync", lease="30s"):
+        [held] = once.heartbeat.held()
+        assert held.ends - held.renew_at == pytest.approx(24, abs=0.001)
+
+
 def test_before_find_a_new_owner_waits_for_what_the_silence_of_the_earlier_one_does_not_cover() -> None:
     found = verify(lambda: None, after="10s")
     assert Policy().with_settings({"lease": "10s", "after_crash": found}).wait_before_find == 2 * SECOND

@@ -161,6 +161,8 @@ class Policy(Struct, frozen=True, dict=True, kw_only=True):
                 )
             parse = _PARSERS.get(name)
             merged.update(parse(name, value) if parse else {name: value})
+        if "heartbeat" not in settings and _is_too_long(merged["heartbeat"], merged["lease"]):
+            merged["heartbeat"] = None  # it belongs to the longer lease that these settings replace
         policy = type(self)(**merged)
         _check(policy)
         warning = policy.short_window_warning() if operation is not None else None
@@ -299,13 +301,19 @@ _PARSERS: dict[str, Callable[[str, Any], dict[str, Any]]] = {
 }
 
 
+def _is_too_long(heartbeat: int | None, lease: int) -> bool:
+    return heartbeat is not None and heartbeat > lease // MIN_RENEWALS
+
+
 def _check(policy: Policy) -> None:
     if not MIN_LEASE <= policy.lease <= MAX_LEASE:
         raise ConfigurationError(
             f"a lease of {format_duration(policy.lease)} cannot work",
             hint="choose between 50ms and 7d; renewals extend it for as long as the work takes",
         )
-    if policy.heartbeat is not None and not MIN_HEARTBEAT <= policy.heartbeat <= policy.lease // MIN_RENEWALS:
+    if policy.heartbeat is not None and (
+        policy.heartbeat < MIN_HEARTBEAT or _is_too_long(policy.heartbeat, policy.lease)
+    ):
         raise ConfigurationError(
             f"a heartbeat every {format_duration(policy.heartbeat)} cannot renew a lease of"
             f" {format_duration(policy.lease)} reliably",
