@@ -48,7 +48,7 @@ def configuration() -> Configuration:
 def is_test_environment() -> bool:
     """Return whether Django's test environment is set up, by `manage.py test` or by pytest-django.
 
-    `mail.outbox` is no sign of it: the e-mail backend `locmem` creates it in any process. A server that was mistaken
+    `mail.outbox` does not show it: the e-mail backend `locmem` creates it in any process. A server that was mistaken
     for a test would not renew its leases.
     """
     utils = sys.modules.get("django.test.utils")
