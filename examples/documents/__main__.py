@@ -68,7 +68,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--heartbeat",
         default=HEARTBEAT,
-        help="interval of lease renewals, shorter than the lease, default %(default)s",
+        help="interval of lease renewals, at most half of the lease, default %(default)s",
     )
     parser.add_argument(
         "--deliveries", metavar="URL", help="records of webhook events, default: beside those of documents"

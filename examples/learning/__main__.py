@@ -27,6 +27,7 @@ from onceward.protocol.secrets import url_without_secrets
 from onceward.queues import Message
 
 FILES = Path(__file__).with_name("files")
+TRIAL_USER = "learner:secret"  # for a trial on this machine
 SAMPLES: tuple[tuple[str, dict[str, str]], ...] = (("users.csv", {"Full name": "name"}), ("hr.ndjson", {}))
 
 
@@ -72,7 +73,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     serve = commands.add_parser("serve", help="the statement resource over HTTP")
     server.add_options(serve)
     serve.add_argument(
-        "--user", default=os.environ.get("LEARNING_USER", "learner:secret"), help="name:password; $LEARNING_USER"
+        "--user", default=os.environ.get("LEARNING_USER", TRIAL_USER), help="name:password; $LEARNING_USER"
     )
     serve.add_argument("--unguarded", action="store_true", help="append every message, as hand-written code often does")
     serve.add_argument("--leashed", action="store_true", help="exit when standard input is closed")
@@ -95,7 +96,15 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         command.add_argument("--folder", type=Path, default=Path(), help="folder of the data files")
     for command in (serve, process, import_users):
         command.add_argument("--warehouse", default="", metavar="URL", help="postgresql://… or bigquery://…")
-    return parser.parse_args(arguments)
+    chosen = parser.parse_args(arguments)
+    if chosen.command == "serve":
+        if not all(chosen.user.partition(":")):
+            serve.error("--user is name:password")
+        if chosen.user == TRIAL_USER and server.is_public(chosen.host):
+            serve.error(
+                f"on {chosen.host}, users must be authenticated: everybody knows {TRIAL_USER}, so set $LEARNING_USER"
+            )
+    return chosen
 
 
 def consume(chosen: argparse.Namespace) -> int:

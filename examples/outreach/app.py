@@ -283,8 +283,9 @@ class Outreach:
         column = sql.ENRICHMENT_COLUMNS[type]
         found = normalise.email(found) if type == "email" else found
         with self.people.transaction() as tx:
-            if not tx.execute(sql.SELECT_ENRICHMENT.format(column), prospect_id):
-                return {"skipped": True, "reason": "unknown_prospect"}
+            known = tx.execute(sql.SELECT_ENRICHMENT.format(column), prospect_id)
+            if not known or known[0][0]:
+                return {"skipped": True, "reason": "already_known" if known else "unknown_prospect"}
             tx.execute(sql.SET_ENRICHMENT.format(column), found, prospect_id)
         return {"enriched": True}
 

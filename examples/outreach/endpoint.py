@@ -17,7 +17,7 @@ import msgspec
 from onceward.http.webhooks import Response, Webhook, WebhookEvent, standard
 
 from .app import Outreach
-from .mail import IncomingMail
+from .mail import IncomingMail, address, message_ids
 from .tables import ENRICHMENT_COLUMNS
 
 Environ = dict[str, Any]
@@ -53,7 +53,7 @@ class Endpoint:
         self._outreach = outreach
         self._token = replies_token
         self._webhook: Webhook | None = None
-        if enrichment_secret is not None:
+        if enrichment_secret:
             scheme = standard(enrichment_secret)
             self._webhook = Webhook(outreach.once, scheme, self._on_enrichment, name="enrichment_webhook")
 
@@ -61,7 +61,7 @@ class Endpoint:
         route = environ["REQUEST_METHOD"], environ["PATH_INFO"]
         if route == ("POST", ENRICHMENT) and self._webhook is not None:
             return self._webhook(environ, start)
-        if route == ("POST", REPLIES) and self._token is not None:
+        if route == ("POST", REPLIES) and self._token:
             return self._respond(start, *self._receive(environ, self._token))
         return self._respond(start, "404 Not Found", {"error": "there is no such route, or it is not configured"})
 
@@ -79,8 +79,7 @@ class Endpoint:
             reply = msgspec.json.decode(body, type=JsonReply)
         except (msgspec.DecodeError, RecursionError) as error:
             return "400 Bad Request", {"error": str(error)}
-        mail = IncomingMail(reply.message_id, reply.sender, tuple(reply.in_reply_to), reply.subject, reply.text)
-        return "200 OK", self._outreach.receive_mail(mail)
+        return "200 OK", self._outreach.receive_mail(_as_mail(reply))
 
     def _on_enrichment(self, event: WebhookEvent) -> Response:
         try:
@@ -89,9 +88,22 @@ class Endpoint:
             return Response.json({"error": str(error)}, status=400)
         if found.type not in ENRICHMENT_COLUMNS:
             return Response.json({"error": f"type is one of {', '.join(ENRICHMENT_COLUMNS)}"}, status=400)
+        if "\0" in found.found or (found.type == "email" and address(found.found) is None):
+            return Response.json({"error": f"found is no {found.type}"}, status=400)
         return Response.json(self._outreach.store_enrichment(found.prospect_id, found.type, found.found))
 
     def _respond(self, start: Start, status: str, answer: dict[str, Any]) -> list[bytes]:
         body = msgspec.json.encode(answer)
         start(status, [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
         return [body]
+
+
+def _as_mail(reply: JsonReply) -> IncomingMail:
+    """Return the same as for the raw mail: providers write ids without brackets, and senders with their names."""
+    return IncomingMail(
+        message_id=next(iter(message_ids(reply.message_id or "")), None),
+        sender=address(reply.sender or ""),
+        answers=tuple(one for value in reply.in_reply_to for one in message_ids(value)),
+        subject=reply.subject,
+        text=reply.text,
+    )

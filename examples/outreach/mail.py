@@ -38,6 +38,7 @@ NOT_SENT: Final = (
 """Errors that mean: the server rejected the mail, or was not reached. After other errors it may have been sent."""
 
 MAX_PARSED: Final = 10_000_000  # bytes
+MAX_PARTS: Final = 10_000  # lines that may begin a part: the parser is slow for hundreds of thousands
 MAX_SUBJECT: Final = 2_000  # characters
 MAX_TEXT: Final = 1_000_000  # bytes of the text part: more is cut off
 SLOW_CHARSETS: Final = frozenset({"punycode", "idna", "unicode_escape", "raw_unicode_escape", "utf_7"})
@@ -68,16 +69,17 @@ class IncomingMail(Struct, frozen=True):
 def read_mail(raw: bytes) -> IncomingMail:
     """Parse a mail. Malformed or hostile content must not prevent it from being stored.
 
-    Of a mail that is too large or too deeply nested, only the headers are read.
+    Of a mail that is too large, too deeply nested or has too many parts, only the headers are read.
     """
+    too_large = len(raw) > MAX_PARSED or raw.count(b"\n--") + raw.count(b"\r--") > MAX_PARTS
     try:
-        mail = BytesParser().parsebytes(raw, headersonly=len(raw) > MAX_PARSED)
-        text = "" if len(raw) > MAX_PARSED else _text(mail)
+        mail = BytesParser().parsebytes(raw, headersonly=too_large)
+        text = "" if too_large else _text(mail)
     except RecursionError:
         mail, text = BytesParser().parsebytes(raw, headersonly=True), ""
     return IncomingMail(
         message_id=next(iter(_ids(mail, "message-id")), None),
-        sender=_address(mail),
+        sender=address(str(mail.get("From", ""))),
         answers=(*_ids(mail, "in-reply-to"), *reversed(_ids(mail, "references"))),
         subject=_decode_words(str(mail.get("Subject", ""))[:MAX_SUBJECT]),
         text=text,
@@ -85,22 +87,25 @@ def read_mail(raw: bytes) -> IncomingMail:
 
 
 def _ids(mail: Message, header: str) -> list[str]:
-    """Return the Message-IDs in a header that may be folded, empty, repeated, commented, or lack its brackets.
+    """Return the Message-IDs in a header that may be repeated."""
+    values = [str(value) for name, value in mail.raw_items() if name.lower() == header]
+    return [one for value in values for one in message_ids(value)]
+
+
+def message_ids(value: str) -> list[str]:
+    """Return the Message-IDs in a value that may be folded, empty, commented, or lack its brackets.
 
     They are read from the bytes, so that ids which differ in non-ASCII bytes stay different.
     """
-    values = [str(value) for name, value in mail.raw_items() if name.lower() == header]
-    found: list[str] = []
-    for value in values:
-        line = _BLANK.sub(" ", value.encode("utf-8", "surrogateescape").decode("latin-1")).strip()
-        ids = _ID.findall(line) or ([line] if "@" in line and " " not in line else [])
-        found += [f"<{id.replace(' ', '')}>" for id in ids if id.strip()]
-    return found
+    line = _BLANK.sub(" ", value.encode("utf-8", "surrogateescape").decode("latin-1")).strip()
+    ids = _ID.findall(line) or ([line] if "@" in line and " " not in line else [])
+    return [f"<{id.replace(' ', '')}>" for id in ids if id.strip()]
 
 
-def _address(mail: Message) -> str | None:
-    with suppress(ValueError):
-        return normalise.email(parseaddr(str(mail.get("From", "")))[1])
+def address(value: str) -> str | None:
+    """Return the address in the value of a From header, or None."""
+    with suppress(ValueError, RecursionError):  # nested comments
+        return normalise.email(parseaddr(value)[1])
     return None
 
 

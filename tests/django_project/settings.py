@@ -37,6 +37,7 @@ TEMPLATES = [
     }
 ]
 STATIC_URL = "static/"
+EMAIL_BACKEND = os.environ.get("SHOP_EMAIL", "django.core.mail.backends.smtp.EmailBackend")
 
 
 def database(url: str) -> dict[str, object]:

@@ -96,3 +96,22 @@ def test_the_example_runs_its_tests(on_sqlite: Project) -> None:
     on_sqlite.environment["DJANGO_SETTINGS_MODULE"] = "examples.django_shop.settings"
     printed = on_sqlite.run("-m", "examples.django_shop.manage", "test", "examples.django_shop.orders.tests")
     assert number_of_tests(printed) > 1
+
+
+NOT_A_TEST = """
+import django; django.setup()
+from django.core import mail
+from django.core.mail import send_mail
+from django.test import RequestFactory
+from onceward.django import once
+send_mail("subject", "text", "from@shop.example", ["to@shop.example"])
+assert mail.outbox
+print("works on the connection of Django:", once.engine.store.followed().on_django)
+"""
+
+
+@pytest.mark.finding("N7")
+def test_a_server_that_keeps_mails_in_memory_is_no_test(on_sqlite: Project) -> None:
+    """As a test, it would not renew its leases: work that takes longer than its lease would run twice."""
+    on_sqlite.environment["SHOP_EMAIL"] = "django.core.mail.backends.locmem.EmailBackend"
+    assert "works on the connection of Django: False" in on_sqlite.run("-c", NOT_A_TEST)

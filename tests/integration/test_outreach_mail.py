@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from examples.outreach.mail import MAX_PARSED, MAX_TEXT, read_mail, write_mail
+from examples.outreach.mail import MAX_PARSED, MAX_PARTS, MAX_TEXT, read_mail, write_mail
 
 ID = "<20260302.A1@mail.example>"
 
@@ -127,6 +127,21 @@ def test_of_a_mail_with_a_thousand_nested_parts_the_headers_are_read() -> None:
     parts = "".join(f"Content-Type: multipart/mixed; boundary=b{n}\r\n\r\n--b{n}\r\n" for n in range(2_000))
     mail = read_mail(f"{head}{parts}\r\nyes\r\n".encode())
     assert (mail.message_id, mail.sender, mail.subject) == (ID, "a@b.example", "deep")
+
+
+@pytest.mark.finding("N44")
+@pytest.mark.parametrize("nested", ["(", "a:"])
+def test_a_sender_with_nested_comments_or_groups_does_not_prevent_a_mail_from_being_stored(nested: str) -> None:
+    mail = read_mail(f"From: {nested * 20_000} a@b.example\r\nMessage-ID: {ID}\r\n\r\nyes".encode())
+    assert (mail.message_id, mail.sender, mail.text) == (ID, None, "yes")
+
+
+@pytest.mark.finding("N44")
+@pytest.mark.parametrize("line_end", ["\r\n", "\n", "\r"])
+def test_very_many_parts_are_not_parsed(line_end: str) -> None:
+    head = ("From: a@b.example", f"Message-ID: {ID}", "Content-Type: multipart/mixed; boundary=b", "", "")
+    raw = (line_end.join(head) + f"--b{line_end}{line_end}yes{line_end}" * (MAX_PARTS + 1)).encode()
+    assert (read_mail(raw).message_id, read_mail(raw).text) == (ID, "")
 
 
 @pytest.mark.finding("N44")

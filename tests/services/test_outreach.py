@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from standardwebhooks import Webhook as Signer
 
+from examples.outreach.endpoint import Endpoint
 from examples.outreach.mail import MailServer, write_mail
 from examples.outreach.outside import Outside
 from tests.integration.outreach_environment import ANNA, opened
@@ -68,12 +69,15 @@ def test_a_reply_is_stored_once_as_raw_mail_and_as_json(service: Service, tmp_pa
         assert [one.json() for one in raw] == [{"processed": True}, {"duplicate": True}]
         parsed = {"message_id": "<1@mail.example>", "sender": "anna@osterholt.example", "subject": "Yes", "text": "yes"}
         assert client.post("/replies", json=parsed).json() == {"duplicate": True}
+        assert client.post("/replies", json=parsed | {"message_id": "1@mail.example"}).json() == {"duplicate": True}
         assert client.post("/replies", json=parsed | {"message_id": "<2@mail.example>"}).json() == {"processed": True}
+        named = {"sender": "Anna <ANNA@osterholt.example>", "message_id": ""}  # without an id, it is never a duplicate
+        assert client.post("/replies", json=parsed | named).json() == {"processed": True}
         assert client.post("/replies", json={"subject": 7}).status_code == 400
     assert httpx.post(f"{service.url}/replies", content=REPLY).status_code == 401
-    assert rows(tmp_path, "SELECT replies FROM prospects") == [(2,)]
+    assert rows(tmp_path, "SELECT replies FROM prospects") == [(3,)]
     with sqlite3.connect(tmp_path / "remote.db") as connection:
-        assert connection.execute("SELECT count(*), max(asked) FROM alerts").fetchall() == [(2, 1)]
+        assert connection.execute("SELECT count(*), max(asked) FROM alerts").fetchall() == [(3, 1)]
     assert service.stop() == 0
 
 
@@ -87,10 +91,21 @@ def test_an_enrichment_by_webhook_is_stored_once_and_only_if_it_is_signed(servic
 
     found = {"prospect_id": "p1", "type": "website", "found": "https://osterholt.example"}
     assert [send("event-1", found).status_code for _ in range(2)] == [200, 200]
-    assert send("event-2", found | {"found": "https://other.example"}).status_code == 200
+    known = {"skipped": True, "reason": "already_known"}
+    assert send("event-2", found | {"found": "https://other.example"}).json() == known
     assert rows(tmp_path, "SELECT website FROM prospects") == [("https://osterholt.example",)]
-    assert send("event-3", found | {"type": "shoe size"}).status_code == 400
+    for number, wrong in enumerate(({"type": "shoe size"}, {"type": "email", "found": "none"}, {"found": "\0"}), 3):
+        assert send(f"event-{number}", found | wrong).status_code == 400
     assert httpx.post(f"{service.url}/webhooks/enrichment", json=found).status_code == 403
+
+
+@pytest.mark.finding("N34")
+def test_an_empty_token_is_no_token(tmp_path: Path) -> None:
+    with opened(tmp_path) as env:
+        transport = httpx.WSGITransport(Endpoint(env.worker(), "", ""))
+        with httpx.Client(transport=transport, base_url="http://outreach") as client:
+            assert client.post("/replies", content=REPLY, headers={"Authorization": "Bearer "}).status_code == 404
+            assert client.post("/webhooks/enrichment", content=b"{}").status_code == 404
 
 
 # ── mail over TLS ──

@@ -102,7 +102,7 @@ def test_a_service_is_ready_answers_and_stops_under_load(system: str, tmp_path: 
         assert all("severity" in json.loads(line) for line in service.log.read_text().splitlines())
 
 
-@pytest.mark.parametrize("system", ["fleet", "documents"])
+@pytest.mark.parametrize("system", ["learning", "fleet", "documents"])
 def test_a_public_address_needs_authentication(system: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", *command_of(system, tmp_path), "--host", "0.0.0.0"]
     if system == "documents":

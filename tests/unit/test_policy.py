@@ -53,18 +53,28 @@ def test_renewals_come_as_often_as_documented() -> None:
     assert RENEWALS_PER_LEASE == 5
 
 
-@pytest.mark.parametrize("heartbeat", ["0s", "10s", "11s"])
-def test_a_heartbeat_is_shorter_than_the_lease(heartbeat: str) -> None:
-    assert Policy().with_settings({"lease": "10s", "heartbeat": "9s"}).heartbeat == 9 * SECOND
-    with pytest.raises(ConfigurationError, match="choose a heartbeat that is shorter than the lease"):
+@pytest.mark.parametrize("heartbeat", ["0s", "9ms", "5001ms", "10s"])
+def test_one_late_renewal_does_not_lose_the_lease(heartbeat: str) -> None:
+    assert Policy().with_settings({"lease": "10s", "heartbeat": "5s"}).heartbeat == 5 * SECOND
+    assert Policy().with_settings({"lease": "10s", "heartbeat": "10ms"}).heartbeat == SECOND // 100
+    with pytest.raises(ConfigurationError, match="choose between 10ms and half of the lease"):
         Policy().with_settings({"lease": "10s", "heartbeat": heartbeat})
+
+
+def test_a_shorter_lease_does_not_inherit_a_heartbeat_that_is_too_long_for_it() -> None:
+    client = Policy().with_settings({"lease": "10m", "heartbeat": "2m"})
+    assert client.with_settings({"lease": "4m"}).heartbeat == 120 * SECOND
+    assert client.with_settings({"lease": "30s"}).heartbeat is None
+    with Once("memory://", lease="10m", heartbeat="2m") as once, once.lock("sync", lease="30s"):
+        [held] = once.heartbeat.held()
+        assert held.ends - held.renew_at == pytest.approx(24, abs=0.001)
 
 
 def test_before_find_a_new_owner_waits_for_the_time_that_the_lease_does_not_cover() -> None:
     found = verify(lambda: None, after="10s")
     assert Policy().with_settings({"lease": "10s", "after_crash": found}).wait_before_find == 2 * SECOND
-    rarely: Settings = {"lease": "10s", "heartbeat": "9s", "after_crash": found}
-    assert Policy().with_settings(rarely).wait_before_find == 9 * SECOND
+    rarely: Settings = {"lease": "10s", "heartbeat": "5s", "after_crash": found}
+    assert Policy().with_settings(rarely).wait_before_find == 5 * SECOND
 
 
 def test_the_promised_defaults() -> None:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
-from django.core import mail
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, connections
 from msgspec import Struct
@@ -49,10 +48,11 @@ def configuration() -> Configuration:
 def is_test_environment() -> bool:
     """Return whether Django's test environment is set up, by `manage.py test` or by pytest-django.
 
-    Django's own sign of it is `mail.outbox`. The outbox of the backend `locmem` may exist elsewhere too; then Onceward
-    only works on Django's connections, as in tests.
+    `mail.outbox` does not show it: the e-mail backend `locmem` creates it in any process. A server that was mistaken
+    for a test would not renew its leases.
     """
-    if "django.test.utils" in sys.modules and hasattr(mail, "outbox"):
+    utils = sys.modules.get("django.test.utils")
+    if utils is not None and hasattr(utils._TestState, "saved_data"):  # noqa: SLF001 (Django has no other sign)
         _seen.tests = True
         return True
     return False

@@ -34,6 +34,8 @@ MIN_LEASE = SECOND // 20  # a shorter lease cannot survive a few round trips and
 MAX_LEASE = 7 * 24 * 3600 * SECOND  # with a longer one, a dead owner would block its key for too long
 MIN_SETTLE_TIME = 600 * SECOND  # the work is done, so a short outage must not lose its result
 RENEWALS_PER_LEASE = 5  # four renewals in a row may fail before the lease expires
+MIN_RENEWALS = 2  # with fewer, one late or failed renewal loses the lease, and the work runs twice
+MIN_HEARTBEAT = MIN_LEASE // RENEWALS_PER_LEASE
 
 
 class verify(Struct, frozen=True):  # noqa: N801 (reads as a word in after_crash=verify(find))
@@ -159,6 +161,8 @@ class Policy(Struct, frozen=True, dict=True, kw_only=True):
                 )
             parse = _PARSERS.get(name)
             merged.update(parse(name, value) if parse else {name: value})
+        if "heartbeat" not in settings and _is_too_long(merged["heartbeat"], merged["lease"]):
+            merged["heartbeat"] = None  # it belongs to the longer lease that these settings replace
         policy = type(self)(**merged)
         _check(policy)
         warning = policy.short_window_warning() if operation is not None else None
@@ -297,15 +301,21 @@ _PARSERS: dict[str, Callable[[str, Any], dict[str, Any]]] = {
 }
 
 
+def _is_too_long(heartbeat: int | None, lease: int) -> bool:
+    return heartbeat is not None and heartbeat > lease // MIN_RENEWALS
+
+
 def _check(policy: Policy) -> None:
     if not MIN_LEASE <= policy.lease <= MAX_LEASE:
         raise ConfigurationError(
             f"a lease of {format_duration(policy.lease)} cannot work",
             hint="choose between 50ms and 7d; renewals extend it for as long as the work takes",
         )
-    if policy.heartbeat is not None and not 0 < policy.heartbeat < policy.lease:
+    if policy.heartbeat is not None and (
+        policy.heartbeat < MIN_HEARTBEAT or _is_too_long(policy.heartbeat, policy.lease)
+    ):
         raise ConfigurationError(
             f"a heartbeat every {format_duration(policy.heartbeat)} cannot renew a lease of"
-            f" {format_duration(policy.lease)} in time",
-            hint="choose a heartbeat that is shorter than the lease, or None for a fifth of the lease",
+            f" {format_duration(policy.lease)} reliably",
+            hint="choose between 10ms and half of the lease, or None for a fifth of the lease",
         )
