@@ -32,6 +32,7 @@ def sign_in(visit: Visit) -> Response:
         return visit.render("sign_in.html", 401, next=target, problem="This token is not valid here.")
     response = visit.back("overview", target=target)
     visit.console.set_cookie(response, visit.request, SESSION_COOKIE, authorize.session())
+    visit.console.remember(response, visit.request, authorize.access.user)
     return response
 
 
