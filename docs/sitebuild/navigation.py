@@ -20,6 +20,7 @@ SECTIONS: dict[str, list[Entry]] = {
         "start/tutorial.md",
         "start/quickstart.md",
         "start/fastapi.md",
+        "start/django.md",
         "start/celery.md",
     ],
     "Guides": [
@@ -175,6 +176,7 @@ FOLDERS = {
 SHORT_TITLES = {
     "index.md": "Onceward",
     "start/fastapi.md": "First FastAPI endpoint",
+    "start/django.md": "First Django view",
     "start/celery.md": "First Celery task",
     "howto/batches.md": "Scripts",
     "howto/bigquery.md": "BigQuery",
