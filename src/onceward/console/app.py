@@ -27,8 +27,8 @@ from .flash import COOKIE as FLASH_COOKIE
 from .flash import Flashes
 from .page import Action, Page, built_in_pages, in_menu_order
 from .security_headers import add_security_headers
-from .sign_in import sign_in, sign_out
-from .sign_in_limit import KNOWN_COOKIE, SignInLimit, too_many
+from .sign_in import remember, sign_in, sign_out
+from .sign_in_limit import SignInLimit, too_many
 from .visit import Form, Visit
 
 if TYPE_CHECKING:  # an optional dependency
@@ -144,14 +144,8 @@ class Console:
         except OncewardError as error:
             response = error_page(visit, error)
         if isinstance(self.authorize, BasicAuth) or SESSION_COOKIE in request.cookies:
-            self.remember(response, request, access.user)
+            remember(visit, response, access.user)
         return self._finished(visit, response)
-
-    def remember(self, response: Response, request: Request, user: str) -> None:
-        """Remember that this browser has signed in: wrong attempts of others do not lock it out."""
-        known = self.sign_in_limit.remember(request, user)
-        if known is not None:
-            self.set_cookie(response, request, KNOWN_COOKIE, known)
 
     def _refusal(self, visit: Visit, page: Page | None, action: Action) -> str:
         """Return why this request must not be answered; empty if it may be."""

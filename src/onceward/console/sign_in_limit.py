@@ -1,7 +1,7 @@
 """Limit how often an address may try a token, a password or a session cookie.
 
-Behind a proxy, all visitors have one address. So that a stranger's wrong attempts lock out nobody else, a browser that
-has signed in gets a random cookie: its attempts are counted by the user it signed in as, and not by its address.
+Behind a proxy, all visitors have one address. A browser that has signed in gets a random cookie: its attempts are
+counted by the user it signed in as, and not by its address. So a stranger's wrong attempts do not lock it out.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class SignInLimit:
 
 
 def address_of(request: Request) -> str:
-    """Return the address of the sender, or its network. Headers say nothing about it: anybody can send them."""
+    """Return the address of the sender, or its network. Headers say nothing about it: any sender can invent them."""
     host = request.client.host if request.client is not None else ""
     try:
         address = ip_address(host)

@@ -105,7 +105,7 @@ EMAIL: Final = FieldKind(
     organisation_levels=frozenset({1, 2, 3}),
 )
 MAILBOX: Final = replace(EMAIL, name="mailbox")
-"""An address that identifies whoever reads it: `info@…` is one contact, whatever names its records have."""
+"""An address that identifies its readers as one contact: so does `info@…`, whatever names its records have."""
 
 EXTERNAL_ID: Final = FieldKind("external id", normalise.external_id, role="key")
 FULL_NAME: Final = FieldKind("full name", normalise.name, role="name")
