@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from onceward.cli.terminal_log import TerminalHandler
 from onceward.engine.attempt import _current, current
 from tests.clients import backend, client, clock, mode, sqlite_client
-from tests.servers.pgbouncer import pgbouncer
+from tests.servers.pgbouncer import new_pgbouncer, pgbouncer
 from tests.servers.postgres import own_postgres, postgres, postgres_template, schema
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "client",
     "clock",
     "mode",
+    "new_pgbouncer",
     "own_postgres",
     "pgbouncer",
     "postgres",

@@ -29,8 +29,8 @@ from onceward.objects import open_objects
 from onceward.testing import storm
 from onceward.warehouse import open_warehouse
 
-LEASE = "600s"  # as the document asks
-HEARTBEAT = "120s"  # as the document asks
+LEASE = "600s"  # as the specification requires
+HEARTBEAT = "120s"  # as the specification requires
 PUSH = "/pubsub/push"
 SAMPLES = 12
 MAX_SHOWN = 70
@@ -62,11 +62,13 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--cheap-model", default=CHEAP, help="asked first, default %(default)s")
     parser.add_argument("--strong-model", default=STRONG, help="asked if the other is wrong twice, default %(default)s")
-    parser.add_argument("--lease", default=LEASE, help="of a claim, default %(default)s")
+    parser.add_argument(
+        "--lease", default=LEASE, help="how long a claim outlives a crashed worker, default %(default)s"
+    )
     parser.add_argument(
         "--heartbeat",
         default=HEARTBEAT,
-        help="how often a lease is renewed; shorter than the lease, default %(default)s",
+        help="interval of lease renewals, shorter than the lease, default %(default)s",
     )
     parser.add_argument(
         "--deliveries", metavar="URL", help="records of webhook events, default: beside those of documents"

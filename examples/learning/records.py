@@ -122,7 +122,7 @@ class Learning:
             parts = [rows] if whole else split_rows(rows)
             merged = [self.house.merge(STATEMENTS, part, whole=whole) for part in parts]
         except StoreError:
-            logger.exception("%d statements could not be merged and must be delivered again", len(fresh))
+            logger.exception("%d statements were not merged and must be delivered again", len(fresh))
             raise
         verdicts = chain.from_iterable(part.verdicts for part in merged)
         again = {id(one) for one in statements} - {id(one) for one in fresh}

@@ -46,7 +46,7 @@ CONFIDENCE: Final = 0.9
 
 Result = dict[str, Any]
 
-CRON_LEASE = "600s"  # a run that crashed is free again after that, as the document asks
+CRON_LEASE = "600s"  # a run that crashed is free again after that, as the specification requires
 
 
 class Remotes(Struct, frozen=True):

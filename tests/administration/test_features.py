@@ -127,7 +127,7 @@ def test_people_of_async_clients_are_read_without_blocking(tmp_path: Path) -> No
         assert len(people) == 1
 
 
-def test_imports_say_how_far_they_have_come(tmp_path: Path) -> None:
+def test_imports_report_their_progress(tmp_path: Path) -> None:
     with Once("memory://") as once, People(f"sqlite:///{tmp_path / 'people.db'}") as people:
         admin = Admin.of(once, people=people)
         assert run(admin.imports()) == []

@@ -71,7 +71,7 @@ def test_a_delivery_gets_the_declared_type(case: str, cipher: str | None) -> Non
 @pytest.mark.parametrize(
     ("annotation", "typed"), [(Receipt, {"id": "r1"}), (Receipt, "r1"), (Order, {"number": "x"}), (Decimal, [])]
 )
-def test_what_is_not_of_the_type_is_refused(annotation: Any, typed: Any) -> None:
+def test_a_result_of_another_type_is_refused(annotation: Any, typed: Any) -> None:
     """The preview says so, and a preview that was made by hand changes nothing either."""
     with Once("memory://") as once:
         pay = parking(once, annotation)

@@ -36,6 +36,25 @@ def test_pairs_are_shown_side_by_side_with_what_each_field_is_worth(url: str) ->
     assert {one["field"] for one in pair["evidence"]} == {"given_name", "surname", "city", "country"}
 
 
+@pytest.mark.parametrize("others", [0, 7], ids=["the new id sorts last", "the new id sorts first"])
+def test_compared_values_are_shown_below_the_person_they_belong_to(tmp_path: Path, others: int) -> None:
+    url = f"sqlite:///{tmp_path}/people.db"
+    with People(url) as people:
+        for number in range(others):
+            people.add(record("crm", str(number), email=f"{number}@example.com"))
+        people.add(record("csv", "1", name="Katharina Vogt", date_of_birth="1990-07-12", city="Munich"))
+        people.add(record("crm", "a", email="a@example.com"))
+        people.add(record("crm", "b", email="b@example.com"))
+        people.add(record("csv", "2", name="Katarina Vogt", date_of_birth="1990-07-12", city="Munich"))
+    rows = call("review", "--people", url, "-o", "table").stdout.splitlines()
+    [names] = [row.split()[1:4:2] for row in rows if row.startswith("name ")]
+    [given_names] = [row.split()[1:3] for row in rows if row.startswith("given_name ")]
+    assert given_names == [name.lower() for name in names]
+    [pair] = as_json("review", "--people", url)
+    [given] = [one for one in pair["evidence"] if one["field"] == "given_name"]
+    assert pair["one"]["fields"]["name"].lower().startswith(given["here"] + " ")
+
+
 def test_the_answer_is_remembered_and_merging_goes_by_the_policies_that_were_declared(url: str) -> None:
     unasked = call("review", "p2", "p1", "--same", "--people", url)
     assert (unasked.exit_code, unasked.stderr.splitlines()[-1]) == (

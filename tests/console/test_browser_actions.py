@@ -210,7 +210,7 @@ def test_an_operator_of_one_tenant_sees_and_changes_only_that(shop: Shop) -> Non
     assert page.locator("summary", has_text="Forget").count() == 0, "it needs the level admin"
 
 
-def test_direct_requests_change_nothing_without_the_right(shop: Shop) -> None:
+def test_direct_requests_change_nothing_without_permission(shop: Shop) -> None:
     """The forms of an admin are sent from the browser of a reader, and from one of another tenant."""
     admin = shop.key("ann", "charge:1")
     id = admin.url.rpartition("/")[2].partition("?")[0]

@@ -175,5 +175,5 @@ def refund(cents: int) -> str:
         (refund, ["cents: more than its name"]),
     ],
 )
-def test_a_docstring_that_says_nothing_is_noticed(function: Callable[..., Any], missing: list[str]) -> None:
+def test_an_incomplete_docstring_is_reported(function: Callable[..., Any], missing: list[str]) -> None:
     assert missing_from(function, None) == missing

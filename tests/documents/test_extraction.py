@@ -113,7 +113,7 @@ def test_an_answer_that_cannot_be_true_is_corrected_by_the_next_model(
 
 
 @pytest.mark.mission("A6")
-def test_a_model_that_invents_is_not_believed(tmp_path: Path, once: Once) -> None:
+def test_values_that_a_model_invents_are_rejected(tmp_path: Path, once: Once) -> None:
     def inventive(model: str, turns: list[str]) -> str:
         asked.append(turns[-1])
         return json.dumps(

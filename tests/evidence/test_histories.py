@@ -8,9 +8,9 @@ import pytest
 
 from onceward.protocol.requests import Verdict
 from onceward.stores.memory.store import MemoryStore
-from onceward.testing.history import assert_linearizable, check
+from onceward.testing.history import Report, assert_linearizable, check
 from tests.evidence.planted import get_then_put_by_threads, hunt, storms
-from tests.evidence.runs import RUNS
+from tests.evidence.runs import RUNS, Recorded
 
 SEED = 3
 QUICK = {name for name in RUNS if name.startswith("memory") and "distance" not in name}
@@ -25,21 +25,44 @@ KILLED = [name for name in RUNS if "killed" in name]
 @pytest.mark.fault("F30", "F40", "F41", "F53")
 @pytest.mark.parametrize("name", RUNS)
 def test_a_real_concurrent_run_is_linearizable(name: str, tmp_path: Path) -> None:
-    taken_over = 0
-    for seed in range(SEED, SEED + 5):  # the number of takeovers is random, too
+    """Run until enough has happened: on a busy machine, one run has few calls."""
+    seen = Seen()
+    for seed in range(SEED, SEED + 20):
         (tmp_path / str(seed)).mkdir()
         recorded = RUNS[name](tmp_path / str(seed), seed, 1)
-        report = assert_linearizable(recorded.operations)
-        assert report.operations > 200
-        taken_over += recorded.taken_over
-        if taken_over:
+        report = check(recorded.operations)
+        if report.undecided and not report.violations:  # many overlapping calls, which take too long to check
+            continue
+        assert report.linearizable, str(report)
+        seen.add(recorded, report)
+        if not seen.missing(name):
             break
-    assert taken_over, "runs without takeovers test little"
-    assert name in QUICK or report.overlapping > 50, "no calls overlapped"
-    if name in UNANSWERED:
-        assert report.unanswered, "every answer arrived"
-    if name in KILLED:
-        assert recorded.kills > 5
+    assert not seen.missing(name)
+
+
+class Seen:
+    """What has happened in all runs together."""
+
+    def __init__(self) -> None:
+        self.operations = self.overlapping = self.unanswered = self.taken_over = self.kills = 0
+
+    def add(self, recorded: Recorded, report: Report) -> None:
+        self.operations += report.operations
+        self.overlapping += report.overlapping
+        self.unanswered += report.unanswered
+        self.taken_over += recorded.taken_over
+        self.kills += recorded.kills
+
+    def missing(self, name: str) -> list[str]:
+        """Return why these runs do not test enough."""
+        wanted = {
+            "few calls": self.operations > 200,
+            "no takeovers": self.taken_over > 0,
+            "no calls overlapped": name in QUICK or self.overlapping > 50,
+            "every answer arrived": name not in UNANSWERED or self.unanswered > 0,
+            "few processes were killed": name not in KILLED or self.kills > 5,
+        }
+        return [reason for reason, holds in wanted.items() if not holds]
 
 
 @pytest.mark.fault("F30")

@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from onceward.stores.memory.store import MemoryStore
-from tests.conformance import broken, broken_counts, broken_latest, broken_trails, broken_ways, broken_windows
+from tests.conformance import (
+    broken,
+    broken_counts,
+    broken_latest,
+    broken_listings,
+    broken_trails,
+    broken_ways,
+    broken_windows,
+)
 from tests.conformance.test_kit_catches_broken_stores import CAUGHT_BY
 from tests.evidence.planted import (
     DETECTABLE,
@@ -73,7 +81,7 @@ def test_a_cache_that_misses_the_forget_of_others_is_found() -> None:
 
 def test_what_a_history_cannot_show_is_listed_and_everything_else_is_hunted() -> None:
     assert not set(DETECTABLE) & set(UNDETECTABLE)
-    others = (broken_counts, broken_trails, broken_latest, broken_windows)  # no part of the load
+    others = (broken_counts, broken_listings, broken_trails, broken_latest, broken_windows)  # no part of the load
     not_in_the_load = {module.__name__ for module in others}
     hunted = {kind for kind in CAUGHT_BY if kind.__module__ not in not_in_the_load}
     assert {*DETECTABLE, *UNDETECTABLE, *IN_FILES} == {*hunted, broken_ways.UnlockedFiles}

@@ -24,7 +24,7 @@ from tests.servers.process import free_port
 
 
 @pytest.mark.mission("E1")
-def test_one_command_serves_all_of_it_and_a_restart_forgets_nothing(tmp_path: Path) -> None:
+def test_one_command_serves_everything_and_a_restart_loses_nothing(tmp_path: Path) -> None:
     environment: dict[str, Any] = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     reasons = []
     for _ in range(2):

@@ -97,7 +97,7 @@ IDS = {
 @pytest.mark.mission("E5")
 @pytest.mark.fault("F8")
 @pytest.mark.parametrize("kind", STORES)
-def test_environments_regions_and_separators_never_meet(
+def test_environments_regions_and_separators_never_collide(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     with served(store_url(kind, tmp_path, request), per_region=True) as fleet:
@@ -178,9 +178,7 @@ def test_a_producer_whose_clock_is_wrong_does_not_block_its_service(small: Serve
 
 
 @pytest.mark.mission("E7")
-def test_messages_are_forgotten_after_seven_days_and_the_file_does_not_only_grow(
-    tmp_path: Path, clock: FakeClock
-) -> None:
+def test_messages_are_forgotten_after_seven_days_and_the_file_stops_growing(tmp_path: Path, clock: FakeClock) -> None:
     path = tmp_path / "fleet.db"
 
     def marks() -> int:
@@ -204,7 +202,7 @@ def test_messages_are_forgotten_after_seven_days_and_the_file_does_not_only_grow
 
 
 @pytest.mark.mission("E7")
-def test_the_span_can_be_chosen(clock: FakeClock) -> None:
+def test_the_window_can_be_chosen(clock: FakeClock) -> None:
     with served(MemoryStore(clock=clock), keep="1h") as fleet:
         assert fleet.push(beat(1), "m1") == APPLIED
         mark = fleet.known(BILLING, message_id="m1")

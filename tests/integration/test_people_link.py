@@ -15,7 +15,11 @@ from onceward.people import People, SourceRecord
 from onceward.people.splink_pairs import find_pairs
 from tests.people_backends import BOTH, PROSPECTS, partition, people_url, record
 
-SPARK = pytest.mark.skipif(find_spec("pyspark") is None, reason="pip install 'pyspark<4'; `make soak` does it")
+SPARK = [
+    pytest.mark.skipif(find_spec("pyspark") is None, reason="pip install 'pyspark<4'; `make soak` does it"),
+    pytest.mark.timeout(1800),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # pyspark leaves sockets open
+]
 
 
 def one_by_one(records: Sequence[SourceRecord], **settings: object) -> set[frozenset[tuple[str, str]]]:
@@ -40,7 +44,7 @@ def rows_of(path: Path) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.finding("N63")
-@pytest.mark.parametrize("backend", ["duckdb", pytest.param("spark", marks=[SPARK, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize("backend", ["duckdb", pytest.param("spark", marks=SPARK)])
 def test_a_batch_gives_the_same_people_as_an_import_and_changes_nothing_again(tmp_path: Path, backend: str) -> None:
     records = [one.record for one in fake_1000()]
     stored_by_key(f"sqlite:///{tmp_path}/people.db", records)

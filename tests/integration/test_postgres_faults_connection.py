@@ -147,12 +147,12 @@ async def test_a_completion_whose_reply_is_swallowed_is_repeated_until_it_is_kno
 
 @pytest.mark.fault("F65")
 def test_behind_a_pooler_nothing_is_prepared_and_nothing_is_left_on_its_connections(
-    store: PostgresStore, schema: str, pgbouncer: PgBouncer
+    store: PostgresStore, schema: str, new_pgbouncer: PgBouncer
 ) -> None:
-    with Once(PostgresStore(pgbouncer.url, schema=schema), lease="10s") as once:
+    with Once(PostgresStore(new_pgbouncer.url, schema=schema), lease="10s") as once:
         for number in range(20):
             assert once.run(f"k{number % 10}", lambda: "value") == "value"
-    with psycopg.connect(pgbouncer.url, autocommit=True, prepare_threshold=None) as theirs:
+    with psycopg.connect(new_pgbouncer.url, autocommit=True, prepare_threshold=None) as theirs:
         for _ in range(10):
             assert theirs.execute("SELECT count(*) FROM pg_prepared_statements").fetchone() == (0,)
             assert theirs.execute("SELECT current_setting('enable_seqscan')").fetchone() == ("on",)

@@ -57,7 +57,7 @@ def test_a_merge_that_fails_is_not_acknowledged_and_the_redelivery_is_stored_onc
 
 
 @pytest.mark.mission("D5")
-def test_a_user_look_up_that_fails_does_not_stop_the_statement(
+def test_a_failed_user_lookup_does_not_stop_the_statement(
     learning: Learning, bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(learning.users, "_find", failing)
@@ -86,7 +86,7 @@ class Asked:
 
 
 @pytest.mark.mission("D6")
-def test_a_thousand_statements_are_a_handful_of_questions(learning: Learning, bus: Bus) -> None:
+def test_a_thousand_statements_need_only_a_few_queries(learning: Learning, bus: Bus) -> None:
     house = Asked(learning.house, "merge", "found", "load")
     people = Asked(learning.people, "find_many", "add_many")
     many = [statement(f"s{n}", {"mbox": f"mailto:u{n % 20}@example.com"}) for n in range(1_000)]

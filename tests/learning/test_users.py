@@ -40,7 +40,7 @@ __all__ = ["bus", "learning", "lenient", "place"]  # fixtures, re-exported so th
 
 
 @pytest.mark.mission("D2")
-def test_a_user_is_one_by_whichever_identifier_they_come(learning: Learning, bus: Bus, tmp_path: Path) -> None:
+def test_a_user_is_recognised_by_each_of_their_identifiers(learning: Learning, bus: Bus, tmp_path: Path) -> None:
     sha1 = hashlib.sha1(b"mailto:john@example.com", usedforsecurity=False).hexdigest()
     written = hashlib.sha1(b"mailto:John@example.com", usedforsecurity=False).hexdigest()
     bus.publish(statement("by hash", actor={"mbox_sha1sum": sha1.upper()}))
@@ -217,7 +217,7 @@ def test_an_address_in_a_file_matches_its_hash_as_it_is_written(
 
 
 @pytest.mark.mission("D2")
-def test_accounts_of_two_pages_are_two_users_also_if_they_read_alike_when_put_together(
+def test_accounts_of_different_home_pages_are_different_users_even_if_page_and_name_join_to_the_same_text(
     learning: Learning, bus: Bus
 ) -> None:
     parts = [("https://e.com/#a", "b"), ("https://e.com/", "a#b"), ("https://e.com/%23a", "b")]

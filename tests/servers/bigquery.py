@@ -7,7 +7,6 @@ names another location. `Front` corrects differences between the emulator and Bi
 from __future__ import annotations
 
 import fcntl
-import functools
 import os
 import subprocess
 import sys
@@ -71,7 +70,11 @@ class BigQueryServer(HousedServer):
         self.endpoint = f"http://{self.address}"
 
 
-@functools.cache
+_servers: list[BigQueryServer] = []
+
+
 def shared() -> BigQueryServer:
-    """Return the server of this test process."""
-    return BigQueryServer().until_exit()
+    """Return the server of this test process: a new one if the last one crashed, which it does on a busy machine."""
+    if not _servers or not _servers[-1].is_running():
+        _servers.append(BigQueryServer().until_exit())
+    return _servers[-1]

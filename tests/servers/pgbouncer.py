@@ -49,12 +49,24 @@ class PgBouncer:
         self._folder.remove()
 
 
-@pytest.fixture(scope="session")
-def pgbouncer(postgres: Postgres) -> Iterator[PgBouncer]:
+def started(postgres: Postgres) -> PgBouncer:
     program = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     if program is None:
         missing("PgBouncer", HOW)
-    pooler = PgBouncer(program or "", postgres)
+    return PgBouncer(program or "", postgres)
+
+
+@pytest.fixture
+def new_pgbouncer(postgres: Postgres) -> Iterator[PgBouncer]:
+    """A pooler whose connections no other test has used."""
+    pooler = started(postgres)
+    yield pooler
+    pooler.remove()
+
+
+@pytest.fixture(scope="session")
+def pgbouncer(postgres: Postgres) -> Iterator[PgBouncer]:
+    pooler = started(postgres)
     os.environ[URL] = pooler.url
     yield pooler
     os.environ.pop(URL, None)

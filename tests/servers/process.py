@@ -48,6 +48,9 @@ class Server:
         assert self._process is not None
         return self._process.pid
 
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def start(self, ready: Callable[[int], bool]) -> None:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(

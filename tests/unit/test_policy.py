@@ -60,7 +60,7 @@ def test_a_heartbeat_is_shorter_than_the_lease(heartbeat: str) -> None:
         Policy().with_settings({"lease": "10s", "heartbeat": heartbeat})
 
 
-def test_before_find_a_new_owner_waits_for_what_the_silence_of_the_earlier_one_does_not_cover() -> None:
+def test_before_find_a_new_owner_waits_for_the_time_that_the_lease_does_not_cover() -> None:
     found = verify(lambda: None, after="10s")
     assert Policy().with_settings({"lease": "10s", "after_crash": found}).wait_before_find == 2 * SECOND
     rarely: Settings = {"lease": "10s", "heartbeat": "9s", "after_crash": found}

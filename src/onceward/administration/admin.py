@@ -80,7 +80,7 @@ class Admin:
       of the client's functions.
 
     All lists return pages of at most `limit` rows, and take the `cursor` of the previous page. `wanted` filters them.
-    `why` is the reason in the audit trail. Filters and names that cannot be right raise `ConfigurationError`.
+    `why` is the reason in the audit trail. Invalid filters and names raise `ConfigurationError`.
     """
 
     def __init__(
@@ -170,9 +170,9 @@ class Admin:
         )
 
     async def find(self, text: str, *, limit: int = PAGE) -> list[KeyRow]:
-        """Return the records that the `text` of a search box means: an id, an exact key, or the start of a key.
+        """Return the records that match the `text` of a search box: an id, an exact key, or the start of a key.
 
-        An exact key is found at once in every scope that has counters. Otherwise the latest records are searched.
+        An exact key is found directly in every scope that has counters. Otherwise the latest records are searched.
         """
         await self.ready()
         return await details.find(self, text.strip(), limit)

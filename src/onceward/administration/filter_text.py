@@ -1,4 +1,4 @@
-"""Make a filter from the texts that an operator types into an address, a form or a tool."""
+"""Build a filter from the texts in a URL, a form or a tool call."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def filter_from_text(
     since: str = "",
     before: str = "",
 ) -> ListingFilter:
-    """Return the filter for these texts. An empty one does not filter; `since` and `before` are about the claim."""
+    """Return the filter for these texts. Empty ones do not filter. `since` and `before` limit the time of the claim."""
     return ListingFilter(
         states=_states(state.upper()),
         scopes=(scope,) if scope else (),

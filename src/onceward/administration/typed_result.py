@@ -1,4 +1,4 @@
-"""Encode the result of `resolve` with the type and the cipher of the function that the record is of."""
+"""Encode the result of `resolve` with the type and the cipher of the record's function."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def encode_typed(operation: Operation, text: str | None, record: Record) -> Enco
 
 
 def encoder_of(client: BaseClient) -> Encode:
-    """Return what encodes results as the client's functions do. Without a declared function: plain values."""
+    """Return an encoder of results by record. If the record's function is not declared, it encodes plain values."""
 
     def encode(value: Any, record: Record) -> Encoded:
         scope = parse_scope(record.scope)

@@ -277,6 +277,6 @@ def config() -> None:
     if wants_json():
         display.print_json({name: {"value": value, "source": source} for name, (value, source) in settings.items()})
         return
-    span = "time the sender redelivers"
+    span = "how long senders retry"
     rows = [[name, value, source, PURPOSES.get(name, span)] for name, (value, source) in settings.items()]
     display.print_table(("SETTING", "VALUE", "FROM", "MEANING"), rows, elastic=(1, 3))

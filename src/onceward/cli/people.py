@@ -222,7 +222,8 @@ def train_command(*, relink: bool, url: str) -> None:
         count = people.relink() if relink else 0
     if not model.records:
         raise CommandError(
-            "there are too few records to learn from; the default model stays → import at least 50", Exit.ATTENTION
+            "there are too few records to learn from, so the default model stays in use → import at least 50",
+            Exit.ATTENTION,
         )
     click.echo(f"Learned from {model.records:,} records and {model.answers:,} answers.", err=True)
     if relink:

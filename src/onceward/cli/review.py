@@ -52,6 +52,9 @@ def review(
     Until you answer, both are separate people. The answer is stored: a pair is listed once, and people that were split
     are never merged again, neither by similarity nor by keys.
 
+    A pair is listed, however likely it is, if the evidence does not permit an automatic merge: for example, if only
+    name and town are equal, or if a record fits two people.
+
     \b
     Examples:
       onceward review --people sqlite:///people.db
@@ -199,7 +202,9 @@ def _ask_about_pairs(people: People, limit: int) -> None:
 
 
 def _print_pair(one: Review) -> None:
-    click.echo(f"{one.one.id} and {one.other.id}: {one.confidence:.0%} likely the same person")
+    rounded = f"{one.confidence:.0%}"
+    likely = "over 99%" if rounded == "100%" else rounded  # it is not certain, so it is a question
+    click.echo(f"{one.one.id} and {one.other.id}: {likely} likely the same person")
     levels = {evidence.field: (evidence.level, f"{evidence.weight:+.1f}") for evidence in one.evidence}
     evidence_only = [name for name in levels if name not in one.one.fields and name not in one.other.fields]
     rows = [
@@ -208,7 +213,7 @@ def _print_pair(one: Review) -> None:
         if name not in evidence_only
     ]
     compared = {evidence.field: evidence for evidence in one.evidence}
-    rows += [[name, compared[name].there, compared[name].here, *levels[name]] for name in evidence_only]
+    rows += [[name, compared[name].here, compared[name].there, *levels[name]] for name in evidence_only]
     rows.append(["sources", ", ".join(one.one.sources), ", ".join(one.other.sources), "", ""])
     titles = ("FIELD", one.one.id, one.other.id, "COMPARED", "BITS")
     display.print_table(titles, rows, elastic=(1, 2))

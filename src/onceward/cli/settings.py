@@ -35,12 +35,12 @@ PURPOSES: dict[str, str] = {
     "scope": "only this scope",
     "output": "format of the output",
     "window": "run: how long to replay",
-    "lease": "run: block after a crash",
+    "lease": "run: takeover after a crash",
     "wait": "run: wait for another owner",
     "settle_timeout": "run: retry storing the result",
     "after_crash": "run: action after a crash",
 }
-"""What each setting is for, in 80 columns with the rest. Those of `run` do not apply to your Python code."""
+"""What each setting is for, short enough for 80 columns. Settings of `run` do not apply to your Python code."""
 
 VARIABLES = {name: ENVIRONMENT if name == "store" else f"ONCEWARD_{name.upper()}" for name in DEFAULTS}
 RETRY_SPANS = "retry_spans"

@@ -43,7 +43,7 @@ from .refusals import refuse_sync
 
 
 class AsyncOnce(AsyncAdministration, AsyncFeatures, OperationDecorator[AsyncDecorator, SkippingAsyncDecorator]):
-    """The async client: does work once per key. Its methods are those of `Once`, awaited.
+    """The async client: runs work once per key. Its methods are those of `Once`, awaited.
 
     In every method, `key` is any value that identifies the work (`name` is the operation that it belongs to), `fn` is
     the work with its `args` and `kwargs`, and `settings` and `choices` override the client's defaults.
@@ -53,11 +53,12 @@ class AsyncOnce(AsyncAdministration, AsyncFeatures, OperationDecorator[AsyncDeco
     otherwise what the work itself raises. Settings that cannot work raise `ConfigurationError`.
 
     Args:
-        store: A URL or a store object. The default is $ONCEWARD_STORE_URL, else `sqlite:///onceward.db`.
+        store: A URL or a store object. The default is $ONCEWARD_STORE_URL, else the `store` that the file `operations`
+            names, else `sqlite:///onceward.db`.
         app: The application. It is part of every key, so that applications can share a store.
         tenant: The customer, for clients that serve one customer only. It is part of every key.
         cipher: Encrypts stored results and inputs, such as `AesGcm(key)`.
-        accept_plain: Whether to replay results that were stored before there was a cipher.
+        accept_plain: Whether to replay unencrypted results, which were stored before you passed a `cipher`.
         fingerprint_key: At least 16 secret bytes. With it, fingerprints are HMACs, so that a reader of the store cannot
             test guesses about payloads.
         cache: How many completed results this process caches. 0 caches none.
@@ -116,11 +117,12 @@ class AsyncOnce(AsyncAdministration, AsyncFeatures, OperationDecorator[AsyncDeco
 
         Args:
             fn: The function, if `@once` is used without parentheses.
-            key: How to build the key from the arguments: a template, a list of argument names, a callable, or a source
-                such as `Payload`. By default all arguments form the key.
+            key: How to build the key from the arguments: a template, a list of templates (the first one whose
+                fields are all present is used), a callable, or a source such as `Payload`. By default all arguments
+                form the key.
             name: The operation that the keys belong to. The default is the module and name of the function, so renaming
                 the function starts with new keys.
-            version: Part of the key. Change it if earlier results must not be replayed any more.
+            version: Part of the key. Change it if earlier results must no longer be replayed.
             tenant: Separates customers. A template such as `"{org_id}"`, or a callable that gets the arguments.
             settings: Policy settings for this function. They override the client's defaults.
 

@@ -108,7 +108,7 @@ class AsyncAdministration(BaseClient):
         """Delete expired records.
 
         Args:
-            limit: The maximum number of records to delete. Repeat the call until it returns less.
+            limit: The maximum number of records to delete. Repeat the call until it returns fewer.
             why: The reason. With it, the purge is written to the audit trail.
 
         Returns:
@@ -182,7 +182,7 @@ class AsyncAdministration(BaseClient):
         """Return the counters by scope, of all processes whose clients have `counters=True`.
 
         Args:
-            since: How far to look back, rounded to whole hours.
+            since: How far to look back, in whole hours. The current hour counts as one.
 
         Raises:
             ConfigurationError: The store keeps no counters.
@@ -199,7 +199,7 @@ class AsyncAdministration(BaseClient):
 
         Args:
             rules: Thresholds that override the defaults, by the name of the rule.
-            alert: Called for each broken rule, at most once in 24 h however many processes check.
+            alert: Called for each broken rule, at most once in 24 hours, however many processes check.
             store_only: Check only that the store answers and has its tables: fast enough for a readiness probe.
 
         Returns:

@@ -99,7 +99,7 @@ class Features(BaseClient):
     ) -> ScheduleDecorator:
         """Return a decorator that declares a schedule: `@once.schedule("*/5 8-18 * * 1-6")`.
 
-        `onceward schedule` or `run_schedules` runs each slot once, however many processes do so.
+        `onceward schedule` or `run_schedules` runs each slot once, in however many processes you start them.
 
         Args:
             pattern: A cron pattern with five fields: minute, hour, day of month, month, day of week.
@@ -154,7 +154,7 @@ class Features(BaseClient):
         """Run the declared schedules when they are due, until `stop()`. Then wait for running slots to finish.
 
         Args:
-            on_result: Called with a `Ran` for each slot that ran in this process, and a `Missed` for skipped slots.
+            on_result: Called with a `Ran` for each slot that ran in this process, and a `Missed` for missed slots.
 
         Raises:
             ConfigurationError: This client has no schedules.

@@ -36,10 +36,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Empty:
-    """What a page says if there are no rows.
+    """What a page shows if there are no rows.
 
-    - `title`: that there are none.
-    - `text`: what would be listed here, and how rows come into being.
+    - `title`: says that there are none.
+    - `text`: what would be listed here, and how rows are created.
     - `code`: an example, shown as code.
     """
 
@@ -54,7 +54,7 @@ class Table:
 
     - `name`: the name of the list in JSON, and of the CSV file.
     - `columns`, `rows`: what is shown. A row maps names of fields to values.
-    - `empty`: what is shown instead if there are no rows.
+    - `empty`: what is shown if there are no rows.
     - `next`: the cursor of the next page.
     - `now`: the store's time, which relative times are counted from.
     - `selectable`: the field that identifies a row for bulk actions. Empty: rows cannot be selected.

@@ -1,10 +1,11 @@
 """Checks that `manage.py check` runs: is the setting `ONCEWARD` usable, and is the middleware in the right place?
 
-- `onceward.E001`: the setting ONCEWARD is wrong, or its database cannot hold the records
+- `onceward.E001`: the setting ONCEWARD is invalid, or its database cannot hold the records
 - `onceward.E002`: the middleware is listed before AuthenticationMiddleware
-- `onceward.E003`: a view has @idempotent, and the middleware is not listed
+- `onceward.E003`: a view has @idempotent, but the middleware is not listed
 - `onceward.W001`: ONCEWARD has no APP
-- `onceward.W002`: a middleware that adds headers is listed after ours, and a view is transactional
+- `onceward.W002`: a middleware that adds headers is listed after Onceward's, and a view is transactional
+- `onceward.W003`: transactions on the SQLite database of the records do not begin with a write lock
 """
 
 from __future__ import annotations
@@ -52,20 +53,38 @@ def check_setting(*, app_configs: Sequence[Any] | None = None, **_: object) -> l
     except (ImproperlyConfigured, OncewardError) as error:
         hint = f'for example: {SETTING} = {{"DATABASE": "default", "APP": "shop", "LEASE": "30s"}}'
         return [checks.Error(str(error), hint=hint, id="onceward.E001")]
+    found: list[checks.CheckMessage] = []
     if "APP" not in getattr(settings, SETTING, {}):
-        return [
+        found.append(
             checks.Warning(
                 f"{SETTING} has no APP, which is part of every key",
                 hint=f'add the name of this project: {SETTING} = {{"APP": "shop"}}. Without it, two projects that '
-                "use the same database share their keys. A new APP makes new keys: set it before you enforce",
+                "use the same database share their keys. Another APP means other keys: set it before you enforce",
                 id="onceward.W001",
             )
-        ]
-    return []
+        )
+    return found + _deferred_transactions(configuration().database)
+
+
+def _deferred_transactions(alias: str) -> list[checks.CheckMessage]:
+    """Warn if a transaction on SQLite takes its write lock only with its first write."""
+    if connections[alias].vendor != "sqlite":
+        return []
+    options = connections[alias].settings_dict.get("OPTIONS") or {}
+    if str(options.get("transaction_mode") or "").upper() in ("IMMEDIATE", "EXCLUSIVE"):
+        return []
+    return [
+        checks.Warning(
+            f"transactions on the SQLite database {alias!r} do not lock it before their first write, so concurrent "
+            "transactions that read and then write fail with 'database is locked'",
+            hint=f'add to DATABASES["{alias}"]: "OPTIONS": {{"transaction_mode": "IMMEDIATE"}}',
+            id="onceward.W003",
+        )
+    ]
 
 
 def check_middleware(*, app_configs: Sequence[Any] | None = None, **_: object) -> list[checks.CheckMessage]:  # noqa: ARG001 (Django's interface)
-    """Check that views with `@idempotent` are handled, that the user is known then, and that no header is lost."""
+    """Check that the middleware handles `@idempotent` views, knows the user, and loses no header."""
     listed = list(settings.MIDDLEWARE)
     if MIDDLEWARE not in listed:
         return [_missing(path) for path, _ in list(_idempotent_views())[:1]]
@@ -84,7 +103,7 @@ def check_middleware(*, app_configs: Sequence[Any] | None = None, **_: object) -
     if losing and transactional is not None:
         found.append(
             checks.Warning(
-                f"{losing} is listed after {MIDDLEWARE}, so the headers that it adds are missing in responses of "
+                f"{losing} is listed after {MIDDLEWARE}, so the headers that it adds are missing from responses of "
                 f"transactional views, such as {transactional}",
                 hint=f"list {MIDDLEWARE} last in MIDDLEWARE",
                 id="onceward.W002",
@@ -121,7 +140,7 @@ def _is_any(listed: Sequence[str], names: Sequence[str]) -> str | None:
 def _imported(name: str) -> Any:
     try:
         return import_string(name)
-    except ImportError:  # of another version of Django; a wrong name is reported when Django starts
+    except ImportError:  # another version of Django has it; Django itself reports a wrong name when it starts
         return None
 
 

@@ -142,7 +142,7 @@ class LazyClient(BaseClient):
 
 
 FOLLOWED_ATTRIBUTES = ("_app", "_tenant", "_cipher", "_accept_plain", "fingerprint_key", "policy", "_defaults")
-"""What `override_settings(ONCEWARD=…)` changes, beside the database. The table of operations stays as it is."""
+"""What `override_settings(ONCEWARD=…)` changes, besides the database. The table of operations does not change."""
 
 
 class _SettingsOnly(BaseClient):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from onceward.engine.engine import Engine
     from onceward.engine.job import Job
 
-ATOMIC_HINT = "use `with once.atomic() as tx:` and tx.run or tx.call, or make this call outside of transaction.atomic()"
+ATOMIC_HINT = "use `with once.atomic() as tx:` and tx.run or tx.call, or make this call outside transaction.atomic()"
 ELSEWHERE_HINT = (
     'commit before this call; if the work does not use that database, declare it with open_transaction="ignore"'
 )

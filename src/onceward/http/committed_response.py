@@ -9,9 +9,10 @@ from .config import IdempotencyConfig
 from .semantics import Header, RawResponse
 
 logger = logging.getLogger("onceward.http")
-_warned_names: set[bytes] = set()
+warned_names: set[bytes] = set()
+"""Headers that this process has warned about."""
 
-HEADER_HINT = "Add it with tx.respond(headers=…), or in a middleware outside of the idempotency middleware"
+HEADER_HINT = "Add it with tx.respond(headers=…), or in a middleware outside the idempotency middleware"
 
 
 def committed_headers(
@@ -28,8 +29,8 @@ def committed_headers(
         lowered = name.lower()
         if lowered in config.not_stored:
             headers.append((lowered, value))
-        elif lowered not in names and lowered not in _warned_names:
-            _warned_names.add(lowered)
+        elif lowered not in names and lowered not in warned_names:
+            warned_names.add(lowered)
             logger.warning(
                 "the header %s was added after the response was committed, so it is not sent: retries could not get it."
                 " %s",

@@ -118,8 +118,8 @@ class Idempotency:
     def protect(self, app: Any) -> None:
         """Protect the routes of `app` that have one of the dependencies, and document their responses.
 
-        Call it after the routes are declared. The middleware runs inside of all others of the application, whatever the
-        order of calls.
+        Call it before the application starts. Routes may be declared before or after. The middleware runs inside all
+        other middleware of the application, whatever the order of calls.
         """
         add_innermost(app, ProtectedRoutes, self._routes, app)
         self._routes.document_responses(app, self.responses)

@@ -81,7 +81,7 @@ class Transaction(RequestTransaction):
     def respond(
         self, content: Any = "", status: int | None = None, headers: Mapping[str, str] | None = None
     ) -> Response:
-        """Hand over the response, and return it. Return it from the view.
+        """Set the response that the block commits, and return it. Return it from the view, too.
 
         Args:
             content: Whatever a view may return: text, a dict, a tuple or a `Response`.

@@ -68,7 +68,7 @@ class Transaction(RequestTransaction):
     def respond(
         self, content: Any = None, status_code: int = 200, headers: Mapping[str, str] | None = None
     ) -> Response[bytes]:
-        """Hand over a JSON response, and return it. Return it from the handler.
+        """Set the JSON response that the block commits, and return it. Return it from the handler, too.
 
         Args:
             content: The value of the JSON body. Bytes are sent as they are.

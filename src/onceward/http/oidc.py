@@ -65,7 +65,7 @@ def google_oidc(
 
     Raises:
         ConfigurationError: An audience or address is empty, or a duration cannot be read.
-        MissingExtra: The package for tokens is not installed.
+        MissingExtra: The package that verifies tokens is not installed.
     """
     audiences, addresses = _texts("audience", audience), _texts("email", email)
     trusted = _texts("issuers", issuers)

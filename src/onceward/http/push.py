@@ -143,7 +143,7 @@ class BasePush(BaseEndpoint):
             A decorator that returns the handler unchanged.
 
         Raises:
-            ConfigurationError: The previous handler accepts every message, or a setting has no effect without a claim.
+            ConfigurationError: An earlier handler accepts every message, or a setting has no effect without a claim.
         """
         matcher = RouteMatcher(shape, attributes)
         ineffective = sorted(choices.keys() - {"final"})

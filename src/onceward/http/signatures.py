@@ -258,7 +258,7 @@ def signed(
         retry_span: For how long the sender retries. A shorter window causes a warning.
 
     Raises:
-        ConfigurationError: Encoding or digest are unknown, or the time would not be signed.
+        ConfigurationError: `encoding` or `digest` is unknown, or the timestamp would not be signed.
     """
     if encoding not in ("hex", "base64"):
         raise ConfigurationError(f"encoding cannot be {encoding!r}", hint="choose one of: hex, base64")

@@ -49,7 +49,7 @@ class Idempotency:
         self._choices = choices
 
     def protect(self, app: Starlette) -> None:
-        """Add the middleware to `app`, inside of all its other middlewares, whatever the order of calls."""
+        """Add the middleware to `app`, inside all its other middleware, whatever the order of calls."""
         add_innermost(app, IdempotencyMiddleware, self._once, principal=self._principal, **self._choices)
 
     def transaction(self, session: Any) -> Transaction:
@@ -66,7 +66,7 @@ class Transaction(RequestTransaction):
     def respond(
         self, content: Any = None, status_code: int = 200, headers: Mapping[str, str] | None = None
     ) -> Response:
-        """Hand over the response, and return it. Return it from the endpoint.
+        """Set the response that the block commits, and return it. Return it from the endpoint, too.
 
         Args:
             content: A `Response`, or the value of a JSON body.
@@ -93,10 +93,10 @@ class Transaction(RequestTransaction):
 
 
 def add_innermost(app: Any, middleware: Any, *arguments: Any, **choices: Any) -> None:
-    """Add a middleware inside of all others of a Starlette application.
+    """Add a middleware inside all others of a Starlette application.
 
-    There, `principal` sees what other middlewares found out (user, session), and their headers (CORS, compression,
-    request ids) are added to replays too, for the client that asks.
+    There, `principal` sees what other middleware has set (user, session), and the headers of that middleware (CORS,
+    compression, request ids) are also added to replays.
     """
     from starlette.middleware import Middleware
 

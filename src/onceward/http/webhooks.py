@@ -91,7 +91,7 @@ class BaseWebhook(BaseEndpoint):
             event_id: Overrides how the id of the event is read from the request.
             limit: The maximum size of a body in bytes. Larger ones get 413.
             max_buffered: The maximum size of all bodies that are read at the same time. Beyond it, requests get 503.
-            clock: Measures the age of signatures. It is the only local clock that is used: the rest is the store's.
+            clock: Measures the age of signatures. Everything else uses the store's clock.
             choices: Policy settings of the handler.
         """
         super().__init__(limit, max_buffered)

@@ -67,7 +67,7 @@ def import_file(
         batch: How many rows are committed together.
         dry_run: Only report what would happen. Nothing is stored.
         restart: Start again with a file that was edited after its import was interrupted.
-        again: Import a content that was imported before.
+        again: Import content that was imported before.
         on_progress: Called with a `Progress` after each batch.
 
     Returns:

@@ -8,8 +8,8 @@ from msgspec import Struct
 class Counts(Struct, frozen=True):
     """The number of rows by result. Every row has exactly one.
 
-    `created`, `updated`: a person was. `skipped`: nothing new. `rejected`: the row cannot be read, and is in the reject
-    file. `to_review`: a new person who may be a known one; `onceward review` asks.
+    `created`, `updated`: the row created or updated a person. `skipped`: nothing new. `rejected`: the row cannot be
+    read, and is in the reject file. `to_review`: a new person who may be a known one; `onceward review` asks.
     """
 
     created: int = 0

@@ -73,7 +73,7 @@ class BaseLatestState(Generic[T]):
 
 
 class LatestState(BaseLatestState[T]):
-    """The latest value of each entity, regardless of the order in which events arrive, and how often.
+    """The latest value of each entity, in whatever order and however often its events arrive.
 
     In all methods, `entity` is any value that identifies the entity, as for a key. `ordering` is an `Ordering`, a time
     or a tuple: the event with the highest one wins. Create it with `once.state(name)`. If the store does not answer,
@@ -173,7 +173,7 @@ class LatestState(BaseLatestState[T]):
         return run(listing.entities(self.engine, self.definition, limit))
 
     def known(self, entity: Any, *, message_id: str | None = None, event_id: Any = None) -> Known | None:
-        """Return what is known about a message or an event of this entity; None if nothing is, or no longer.
+        """Return what is stored about a message or an event of this entity, or None if it is unknown or expired.
 
         Pass the `message_id` of the transport, or the `event_id` that was given to `apply`.
         """
@@ -181,7 +181,7 @@ class LatestState(BaseLatestState[T]):
 
 
 class AsyncLatestState(BaseLatestState[T]):
-    """The latest value of each entity, regardless of the order in which events arrive, and how often.
+    """The latest value of each entity, in whatever order and however often its events arrive.
 
     In all methods, `entity` is any value that identifies the entity, as for a key. `ordering` is an `Ordering`, a time
     or a tuple: the event with the highest one wins. Create it with `once.state(name)` of an `AsyncOnce`. If the store
@@ -281,7 +281,7 @@ class AsyncLatestState(BaseLatestState[T]):
         return await listing.entities(self.engine, self.definition, limit)
 
     async def known(self, entity: Any, *, message_id: str | None = None, event_id: Any = None) -> Known | None:
-        """Return what is known about a message or an event of this entity; None if nothing is, or no longer.
+        """Return what is stored about a message or an event of this entity, or None if it is unknown or expired.
 
         Pass the `message_id` of the transport, or the `event_id` that was given to `apply`.
         """

@@ -39,9 +39,9 @@ def are_alike(here: str, there: str) -> bool:
 
 
 def given_name(here: str, there: str) -> int:
-    """Levels: a typo; a short or other form (`j`, `bob` and `robert`); different. Two common names are no typo.
+    """Levels: a typo; a short or other form (`j`, `bob` and `robert`); different. Two common names are not a typo.
 
-    Of several words, each is compared: `mohammed ali` and `mohammed amin` are two names.
+    Several words are compared one by one: `mohammed ali` and `mohammed amin` are two names.
     """
     shorter, longer = sorted((here, there), key=len)
     if _is_part(shorter, longer):

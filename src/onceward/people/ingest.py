@@ -9,6 +9,7 @@ from types import MappingProxyType
 from zlib import crc32
 
 import msgspec
+from msgspec.structs import replace
 
 from . import tables as sql
 from .batch_state import BatchState
@@ -196,9 +197,13 @@ def _write_reviews(tables: Tables, matcher: Matcher, now: int) -> None:
     state = matcher.state
     reviews: dict[tuple[str, str], Row] = {}
     for request in matcher.review_requests:
-        one, other = sorted((state.current(request.one), state.current(request.other)))
+        one, other = state.current(request.one), state.current(request.other)
+        compared = request.evidence
+        if one > other:
+            one, other = other, one
+            compared = tuple(replace(each, here=each.there, there=each.here) for each in compared)
         if one != other and state.person[one] != state.person[other] and not state.are_distinct(one, other):
-            evidence = _encode(request.evidence).decode()
+            evidence = _encode(compared).decode()
             reviews.setdefault(
                 (one, other), (one, other, request.source, request.record, request.confidence, evidence, now)
             )

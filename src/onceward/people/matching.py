@@ -15,8 +15,8 @@ decides:
 
 Then the record is linked to similar records (confidence of at least `accept`, and enough evidence), and the units that
 are connected by links are divided into people (see `partition`). So the people depend on the stored records, and not on
-their order. What is similar, but not joined, becomes a question for `onceward review`. `People(similarity=False)` omits
-rule 5 and the links.
+their order. Similar records that are not joined become questions for `onceward review`. `People(similarity=False)`
+omits rule 5 and the links.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Matcher:
         return self._assign(record, number, choice.unit, decision, stored if earlier is None else earlier.before)
 
     def _is_new(self, record: PreparedRecord) -> bool:
-        """Return whether the record has only keys, and no one has them. Most rows of an import by e-mail are such."""
+        """Return whether the record has only keys, and all are new, as most rows of an import by e-mail do."""
         return not (
             any(record.blocks) or record.claims or self._vacated or any(k in self.state.keys for k in record.keys)
         )
@@ -119,7 +119,7 @@ class Matcher:
         return stored.number
 
     def needs_people(self, record: PreparedRecord) -> bool:
-        """Return whether the decision may change whose the records of a key's owner are."""
+        """Return whether the decision may change which person the records of a key's owner belong to."""
         return any(record.blocks) or len(record.keys) > 1 or bool(record.claims)
 
     # ── the unit ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -31,7 +31,10 @@ _evidence = msgspec.json.Decoder(tuple[Evidence, ...]).decode
 
 
 class Review(Struct, frozen=True):
-    """A question to an operator: are these one person? `source` and `record` name the record that raised it."""
+    """A question to an operator: are these one person? `source` and `record` name the record that raised it.
+
+    In `evidence`, `here` is the value of `one`, and `there` the value of `other`.
+    """
 
     one: Person
     other: Person

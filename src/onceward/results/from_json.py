@@ -28,7 +28,7 @@ def result_from_json(text: str, annotation: Any) -> Any:
     except ValueError as error:  # of msgspec and pydantic
         raise ConfigurationError(
             f"the JSON is not a {_name(annotation)}, the declared type of the result: {error}",
-            hint="nothing was changed; write every field of it",
+            hint="nothing was changed; pass JSON of that type, with every field if it has fields",
         ) from None
 
 

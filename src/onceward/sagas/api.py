@@ -125,11 +125,11 @@ class Saga(DeclaredSaga):
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Run the saga. Return the results of its steps by their names, or raise why it was not done.
+        """Run the saga. Return the results of its steps by name. If the saga does not complete, raise.
 
         Raises:
             NotAcquired: It is running elsewhere, is parked, or has failed before.
-            Exception: What the step raised that failed. The earlier steps have been undone.
+            Exception: The exception of the step that failed. The earlier steps have been undone.
         """
         value: dict[str, Any] = value_or_raise(self.outcome(*args, **kwargs), self.policy)
         return value
@@ -183,11 +183,11 @@ class AsyncSaga(DeclaredSaga):
     is_async = True
 
     async def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Run the saga. Return the results of its steps by their names, or raise why it was not done.
+        """Run the saga. Return the results of its steps by name. If the saga does not complete, raise.
 
         Raises:
             NotAcquired: It is running elsewhere, is parked, or has failed before.
-            Exception: What the step raised that failed. The earlier steps have been undone.
+            Exception: The exception of the step that failed. The earlier steps have been undone.
         """
         value: dict[str, Any] = value_or_raise(await self.outcome(*args, **kwargs), self.policy)
         return value

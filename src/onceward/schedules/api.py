@@ -91,7 +91,7 @@ class DeclaredSchedule(Generic[P, T]):
 
 
 class Scheduled(DeclaredSchedule[P, T]):
-    """A sync function with a schedule. A direct call runs it at once, without a claim.
+    """A sync function with a schedule. A direct call runs it immediately, without a claim.
 
     `scheduled_at` is the time of a slot: a datetime with a time zone, or ISO 8601 text.
     """
@@ -123,7 +123,7 @@ class Scheduled(DeclaredSchedule[P, T]):
 
 
 class AsyncScheduled(DeclaredSchedule[P, T]):
-    """A coroutine function with a schedule. A direct call runs it at once, without a claim.
+    """A coroutine function with a schedule. A direct call runs it immediately, without a claim.
 
     `scheduled_at` is the time of a slot: a datetime with a time zone, or ISO 8601 text.
     """

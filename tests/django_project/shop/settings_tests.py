@@ -9,7 +9,7 @@ from asgiref.sync import async_to_sync
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.checks import run_checks
-from django.db import transaction
+from django.db import connection, transaction
 from django.test import SimpleTestCase, TestCase, modify_settings, override_settings
 
 from onceward import ConfigurationError
@@ -38,9 +38,9 @@ class Authentication:
 
 
 class Checks(SimpleTestCase):
-    """`manage.py check` reports what is wrong, and nothing else."""
+    """`manage.py check` reports problems, and nothing else."""
 
-    def test_the_project_is_right(self) -> None:
+    def test_a_correct_project_has_no_findings(self) -> None:
         self.assertEqual(reported(), {})
 
     def test_the_order_of_the_middleware(self) -> None:
@@ -62,20 +62,30 @@ class Checks(SimpleTestCase):
         with override_settings(MIDDLEWARE=[SESSION, OURS, AUTHENTICATION], ONCEWARD=setting):
             self.assertEqual(reported(), {})
 
-    def test_the_setting(self) -> None:
+    def test_an_invalid_or_incomplete_setting_is_reported(self) -> None:
         with override_settings(ONCEWARD={}):
             self.assertEqual(set(reported()), {"onceward.W001"})
         for wrong in ({"DATABASE": "missing"}, {"database": "default"}):  # in settings.py: no signal is sent
             with self.subTest(wrong=wrong), patch.dict(settings.ONCEWARD, wrong):
                 self.assertIn('"APP": "shop"', reported()["onceward.E001"])
 
+    def test_transactions_of_sqlite_lock_when_they_begin(self) -> None:
+        if connection.vendor != "sqlite":
+            self.skipTest("SQLite only")
+        for mode, wanted in ((None, {"onceward.W003"}), ("DEFERRED", {"onceward.W003"}), ("immediate", set())):
+            options = {**connection.settings_dict["OPTIONS"], "transaction_mode": mode}
+            with self.subTest(mode=mode), patch.dict(connection.settings_dict, {"OPTIONS": options}):
+                found = reported()
+                self.assertEqual(set(found), wanted)
+                self.assertTrue(all("IMMEDIATE" in hint for hint in found.values()))
+
 
 class Messages(TestCase):
-    """Messages name what a Django project has."""
+    """Messages suggest what a Django project uses."""
 
-    def test_a_header_that_is_added_too_late(self) -> None:
+    def test_a_header_that_is_added_too_late_is_reported_with_the_middleware_to_move(self) -> None:
         self.client.force_login(User.objects.create_user("ann"))
-        committed_response._warned_names.clear()
+        committed_response.warned_names.clear()
         with modify_settings(MIDDLEWARE={"append": FRAMES}), self.assertLogs("onceward.http", logging.WARNING) as logs:
             body = json.dumps({"reference": "A1"})
             self.client.post("/orders", body, content_type="application/json", headers={"Idempotency-Key": "k1"})
@@ -83,7 +93,7 @@ class Messages(TestCase):
         self.assertIn(f"before {OURS} in MIDDLEWARE", logs.output[0])
         self.assertNotIn("tx.respond", logs.output[0])
 
-    def test_an_open_transaction(self) -> None:
+    def test_an_open_transaction_raises_and_names_once_atomic(self) -> None:
         with (
             override_settings(ONCEWARD={"OPEN_TRANSACTION": "refuse"}),
             self.assertRaisesRegex(ConfigurationError, r"once\.atomic\(\)"),
@@ -91,7 +101,7 @@ class Messages(TestCase):
         ):
             place_order("A1")
 
-    def test_commands(self) -> None:
+    def test_hints_name_the_commands_of_manage_py(self) -> None:
         self.assertIn("`python manage.py onceward resolve", resolve_hint("order:A1"))
         self.assertEqual(migrate_hint("sqlite:///shop.db"), "run `python manage.py migrate`")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .placeholders import is_no_name
+from .placeholders import is_placeholder_name
 from .text import fold
 
 _LIST: Final = """
@@ -23,7 +23,7 @@ def name(text: str) -> str:
     while len(words) > 1 and words[0] in _TITLES:
         del words[0]
     found = " ".join(words)
-    return "" if is_no_name(found) else found
+    return "" if is_placeholder_name(found) else found
 
 
 def full_name(text: str) -> tuple[str, str]:

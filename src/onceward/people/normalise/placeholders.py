@@ -1,6 +1,6 @@
-"""Values that stand for a missing one. They identify no one.
+"""Placeholders: values that stand for a missing one. They identify no one.
 
-If two records share such a value, nothing follows: `none@none.com` or the birth date 1900-01-01 would merge strangers.
+They are not compared. Otherwise a shared `none@none.com` or birth date 1900-01-01 would merge unrelated people.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SHORTEST: Final = 7
 """Digits that a number needs before repeated or consecutive digits look invented."""
 
 
-def is_no_address(address: str) -> bool:
+def is_placeholder_address(address: str) -> bool:
     """Return whether a normalised address was entered because the form required one."""
     mailbox, _, domain = address.rpartition("@")
     return mailbox in _INVENTED and domain.partition(".")[0] in _INVENTED
@@ -64,20 +64,20 @@ def _mailbox(address: str) -> str:
     return mailbox.replace("-", "").replace(".", "").replace("_", "")
 
 
-def is_no_id(text: str) -> bool:
+def is_placeholder_id(text: str) -> bool:
     """Return whether an id of another system is only a word for a missing one, or zeros."""
     plain = text.casefold()
     return plain in _WORDS or plain in ("-", "--", "?") or (len(plain) > 1 and not plain.strip("0"))
 
 
-def is_no_number(digits: str) -> bool:
+def is_placeholder_number(digits: str) -> bool:
     """Return whether a normalised number is invented: `000000000`, `9999999`, `123456789`."""
     if digits in _WORDS:
         return True
     return len(digits) >= _SHORTEST and digits.isdecimal() and (len(set(digits)) == 1 or digits in _SEQUENCE)
 
 
-def is_no_date(birth_date: str) -> bool:
+def is_placeholder_date(birth_date: str) -> bool:
     """Return whether a normalised birth date is one that databases and forms fill in."""
     return birth_date in _DATES
 
@@ -88,15 +88,15 @@ def stands_for_missing(kind: str, key: str) -> bool:
     return check is not None and check(key)
 
 
-def is_no_name(folded: str) -> bool:
+def is_placeholder_name(folded: str) -> bool:
     """Return whether a folded name says that the name is unknown."""
     return folded in _NAMES
 
 
 _CHECKS: Final[dict[str, Callable[[str], bool]]] = {
-    "email": is_no_address,
-    "mailbox": is_no_address,
-    "external id": is_no_id,
-    "number": is_no_number,
-    "birth date": is_no_date,
+    "email": is_placeholder_address,
+    "mailbox": is_placeholder_address,
+    "external id": is_placeholder_id,
+    "number": is_placeholder_number,
+    "birth date": is_placeholder_date,
 }

@@ -90,7 +90,7 @@ def from_client(client: Any) -> RedisAddress:
     Only its address and credentials are used. Calls use Onceward's own connections and deadlines.
 
     Raises:
-        ConfigurationError: The client is not one of a single Redis server.
+        ConfigurationError: The client does not connect to a single Redis server.
     """
     pool = getattr(client, "connection_pool", None)
     kind = KINDS.get(getattr(getattr(pool, "connection_class", None), "__name__", ""))

@@ -50,21 +50,21 @@ class StoreFactory:
         """Read the record `id` directly from the database in `directory`, not through the store. Optional.
 
         Return the fields whose stored form equals that of `Record`, under the same names, and omit the others. Return
-        None if there is no such record. Without this hook, raise `SkipTest`: checks that need it are skipped.
+        None if there is no such record. By default it raises `SkipTest`: checks that need it are skipped.
         """
         raise SkipTest("no raw() hook: the kit cannot read the database directly")
 
     def writes(self, directory: Path) -> int:  # noqa: ARG002 (a hook)
         """Return a number that changes with every write to this `directory`, and does not change with reads. Optional.
 
-        Without this hook, raise `SkipTest`: checks that need it are skipped.
+        By default it raises `SkipTest`: checks that need it are skipped.
         """
         raise SkipTest("no writes() hook: the kit cannot detect writes")
 
     def overwrite(self, directory: Path, id: bytes, **fields: Any) -> None:  # noqa: ARG002 (a hook)
         """Overwrite `fields` of the record `id` directly in the database in `directory`. Optional.
 
-        The kit uses it to write what another version of the software might write. Without this hook, raise `SkipTest`:
+        The kit uses it to write what another version of the software might write. By default it raises `SkipTest`:
         checks that need it are skipped.
         """
         raise SkipTest("no overwrite() hook: the kit cannot write records that the store itself would not write")
