@@ -21,7 +21,7 @@ from onceward.errors import StoreError
 from onceward.http.client_keys import IdempotencyKeys
 from onceward.imports import Summary, import_file
 from onceward.operations import Operations
-from onceward.people import MergeRule, People, Person, SourceRecord, normalise
+from onceward.people import PERSON, Field, MergeRule, People, Person, SourceRecord, kinds, normalise
 from onceward.people.people import JoinedPeople
 from onceward.protocol.ports import Clock, Store
 from onceward.stores.clock import WallClock
@@ -37,6 +37,9 @@ VERIFY_DELAY_PARTS: Final = 5  # wait a fifth of the lease (a minute) before ver
 TEXT: Final = "May we show you what we make?"
 SAME_PROSPECT: Final = MergeRule(("name", "city", "country"), 0.95)
 """Prospects are organisations and their contacts: with the same name, city and country, they are one (C5)."""
+
+FIELDS: Final = {**PERSON, "email": Field(kinds.MAILBOX, strong=True)}
+"""A prospect is whoever reads the address, also if several people do (C5)."""
 
 CONFIDENCE: Final = 0.9
 """A similar prospect is the same one above this confidence. At exactly this confidence, it is another prospect (C5)."""
@@ -79,7 +82,7 @@ class Outreach:
             store or database, app="outreach", operations=load_operations(lease), wait=wait, counters=True
         )
         above = math.nextafter(CONFIDENCE, 1)  # `accept` is the lowest confidence that merges
-        self.people = People(database, clock=self.clock, rules=[SAME_PROSPECT], accept=above)
+        self.people = People(database, clock=self.clock, fields=FIELDS, rules=[SAME_PROSPECT], accept=above)
         self._remotes = Remotes.at(api) if isinstance(api, str) else api
         self._http = httpx.Client(auth=IdempotencyKeys(), timeout=TIMEOUT)
         self._mails = MailServer(smtp, self._remotes.mail_records, self._http)

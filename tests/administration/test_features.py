@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from onceward import AsyncOnce, ConfigurationError, Once
-from onceward.administration import Admin, Visible, run
+from onceward.administration import Admin, Preview, Visible, run
+from onceward.administration.actions import ACTIONS
 from onceward.imports import import_file
 from onceward.latest import Ordering
 from onceward.people import People
@@ -64,6 +65,19 @@ def test_parked_messages_are_dead_letters_and_other_parked_records_are_not(once:
         keys += [row.key for row in page.parked]
         page = run(admin.dead_letters(limit=1, cursor=page.cursor))
     assert sorted([*keys, *(row.key for row in page.parked)]) == ["m-acme", "m-globex"]
+
+
+def test_a_parked_message_can_only_be_forgotten_also_by_a_preview_made_by_hand(once: Once) -> None:
+    park(once, "m-1", "mail.message", message="m-1", queue="mails", body="{")
+    admin = Admin.of(once)
+    [row] = run(admin.dead_letters()).parked
+    for name in ("resolve-applied", "resolve-not-applied", "resolve-abandon"):
+        preview = run(admin.preview(ACTIONS[name], ids=[row.id]))
+        assert preview.targets == []
+        applied = run(admin.apply(Preview(ACTIONS[name], [preview.refused[0].target], []), why="mine"))
+        assert (applied.done, applied.reasons) == ([], preview.reasons)
+    preview = run(admin.preview(ACTIONS["forget"], ids=[row.id]))
+    assert len(run(admin.apply(preview, why="answered by phone")).done) == 1
 
 
 def test_messages_that_were_moved_are_counted_by_scope(tmp_path: Path) -> None:

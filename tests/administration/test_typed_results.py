@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from onceward import Once
-from onceward.administration import Action, Admin, Applied, ListingFilter, run
+from onceward.administration import Action, Admin, Applied, ListingFilter, Preview, run
 from onceward.results import AesGcm
 from tests.console.visitor import Visitor, console_of
 
@@ -72,12 +72,18 @@ def test_a_delivery_gets_the_declared_type(case: str, cipher: str | None) -> Non
     ("annotation", "typed"), [(Receipt, {"id": "r1"}), (Receipt, "r1"), (Order, {"number": "x"}), (Decimal, [])]
 )
 def test_a_result_of_another_type_is_refused(annotation: Any, typed: Any) -> None:
+    """The preview says so, and a preview that was made by hand changes nothing either."""
     with Once("memory://") as once:
         pay = parking(once, annotation)
-        applied = resolve(once, typed)
-        assert applied.done == []
-        [reason] = applied.reasons
+        admin = Admin.of(once, who="ann")
+        [row] = run(admin.keys(ListingFilter(prefix="pay:"))).rows
+        action = Action(verb="resolve", finding="applied", result=typed)
+        preview = run(admin.preview(action, ids=[row.id]))
+        assert preview.targets == []
+        [reason] = preview.reasons
         assert "the declared type of the result" in reason
+        applied = run(admin.apply(Preview(action, [preview.refused[0].target], []), why="the bank confirmed it"))
+        assert (applied.done, applied.reasons) == ([], {reason: 1})
         assert once.audit() == []
         assert pay.outcome(7).kind == "parked"
 

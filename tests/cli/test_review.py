@@ -93,8 +93,8 @@ def test_a_wrong_merge_is_split_and_the_next_import_leaves_it_so(url: str) -> No
 
 def test_one_record_can_be_split_off_and_a_person_without_records_is_reported(url: str) -> None:
     with People(url, policies={"Room": FIRST}) as people:
-        people.add(record("hr", "1", email="office@example.com", name="Carl Dorn"))
-        people.add(record("hr", "2", email="office@example.com", name="Dora Ernst"))
+        people.add(record("hr", "1", email="falkberg@example.com", name="Carl Dorn"))
+        people.add(record("hr", "2", email="falkberg@example.com", name="Dora Ernst"))
         people.add(record("csv", "1", name="Frank Gross", city="Paris", country="FR"))
     done = call("review", "p3", "--split", "--record", "4", "--yes", "--people", url)
     assert "p3 (3), p4 (4)" in done.stderr

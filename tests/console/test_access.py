@@ -11,9 +11,10 @@ from starlette.requests import Request
 from onceward import AsyncOnce, Once
 from onceward.console import Access, BasicAuth, Console, TokenAuth
 from onceward.console.access import Granted
+from onceward.console.auth import SESSION_COOKIE
 from onceward.console.page import built_in_pages
 from onceward.console.serve import authorize_from
-from onceward.console.sign_in_limit import MAX_FAILURES, SECONDS, SignInLimit
+from onceward.console.sign_in_limit import KNOWN_COOKIE, MAX_FAILURES, SECONDS, SignInLimit
 from onceward.errors import ConfigurationError, LeaseLost
 from tests.console.shop import filled_shop
 from tests.console.visitor import Visitor, console_of
@@ -142,6 +143,50 @@ def test_wrong_passwords_and_bearer_tokens_count_too(once: Once) -> None:
         guessing = Visitor(console, headers={"authorization": f"{scheme} wrong"})
         assert [guessing.get("/keys").status_code for _ in range(MAX_FAILURES + 1)] == [401] * MAX_FAILURES + [429]
         assert Visitor(console).get("/keys").status_code == 401, "without a secret there is nothing to guess"
+
+
+def test_guessed_session_cookies_count_too_and_a_stale_one_is_deleted(once: Once) -> None:
+    console = console_of(once, authorize=TokenAuth(TOKEN))
+    guessing = Visitor(console, client=("10.0.0.7", 1))
+    codes = []
+    for number in range(MAX_FAILURES + 1):
+        guessing.cookies = {SESSION_COOKIE: TokenAuth(f"a guessed token {number}").session()}
+        codes.append(guessing.get("/keys").status_code)
+        if number == 0:
+            assert SESSION_COOKIE not in guessing.cookies
+    assert codes == [401] * MAX_FAILURES + [429]
+    guessing.cookies = {SESSION_COOKIE: TokenAuth(TOKEN).session()}
+    assert guessing.get("/keys").status_code == 429
+
+
+@pytest.mark.parametrize("scheme", ["Basic", "session"])
+def test_a_stranger_behind_the_same_proxy_locks_out_nobody_who_has_signed_in(once: Once, scheme: str) -> None:
+    proxy = ("10.0.0.1", 1)
+    if scheme == "Basic":
+        pair = base64.b64encode(f"ann:{TOKEN}".encode()).decode()
+        console = console_of(once, authorize=BasicAuth({"ann": TOKEN}))
+        ann = Visitor(console, client=proxy, headers={"authorization": f"Basic {pair}"})
+        assert ann.get("/keys").status_code == 200
+    else:
+        console = console_of(once, authorize=TokenAuth(TOKEN))
+        ann = Visitor(console, client=proxy)
+        ann.get("/sign-in")
+        assert ann.post("/sign-in", {"token": TOKEN}).status_code == 303
+    stranger = Visitor(console, client=proxy, headers={"authorization": f"{scheme} wrong"})
+    stranger.cookies = {KNOWN_COOKIE: "invented"}
+    assert [stranger.get("/keys").status_code for _ in range(MAX_FAILURES + 1)] == [401] * MAX_FAILURES + [429]
+    assert ann.get("/keys").status_code == 200
+
+
+def test_other_addresses_of_one_network_and_forwarded_headers_give_no_further_attempts(once: Once) -> None:
+    console = console_of(once, authorize=TokenAuth(TOKEN))
+    codes = []
+    for number in range(MAX_FAILURES + 1):
+        headers = {"authorization": "Bearer wrong", "x-forwarded-for": f"192.0.2.{number}", "x-real-ip": "192.0.2.1"}
+        codes.append(
+            Visitor(console, client=(f"2001:db8:0:1::{number:x}", 1), headers=headers).get("/keys").status_code
+        )
+    assert codes == [401] * MAX_FAILURES + [429]
 
 
 @pytest.mark.parametrize(

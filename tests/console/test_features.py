@@ -86,8 +86,30 @@ def test_people_are_reviewed_and_imports_are_listed(once: Once, tmp_path: Path) 
         visitor = Visitor(console_of(once, people=people))
         [review] = visitor.json("/people?format=json")["reviews"]
         assert "The same person" in visitor.get("/people").text
-        form = {"one": review["one"], "other": review["other"], "answer": "same", "back": "/people"}
+        form = {name: review[name] for name in ("one", "other", "seen")} | {"answer": "same", "back": "/people"}
         visitor.post("/people/answer", form)
         assert "are one person" in visitor.get("/people").text
         assert len(people) == 1
         assert visitor.json("/imports?format=json")["imports"] == []
+
+
+def test_an_answer_is_about_the_people_that_were_shown(once: Once, tmp_path: Path) -> None:
+    """Two operators have one question open, and a person changes in the meantime: the later answer changes nothing."""
+    with People(f"sqlite:///{tmp_path / 'people.db'}") as people:
+        people.add(record("csv", "1", name="Anna Schmidt", city="Berlin", country="DE"))
+        people.add(record("crm", "2", name="Ana Schmidt", city="Berlin", country="DE"))
+        ann, bob = Visitor(console_of(once, people=people)), Visitor(console_of(once, people=people))
+        [review] = bob.json("/people?format=json")["reviews"]
+        form = {name: review[name] for name in ("one", "other", "seen")} | {"answer": "same", "back": "/people"}
+        people.add(record("crm", "2", name="Ana Schmidt", city="Berlin", country="DE", phone="030 901820"))
+        for visitor in (ann, bob):
+            visitor.get("/people")
+        bob.post("/people/answer", form)
+        assert "has changed since the pair was shown" in bob.get("/people").text
+        [review] = ann.json("/people?format=json")["reviews"]
+        form["seen"] = review["seen"]
+        ann.post("/people/answer", form | {"answer": "different"})
+        bob.post("/people/answer", form)
+        assert "were answered in the meantime" in bob.get("/people").text
+        bob.post("/people/answer", form | {"seen": ""})
+        assert len(people) == 2

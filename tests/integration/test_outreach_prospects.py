@@ -73,6 +73,14 @@ def test_an_older_version_of_a_prospect_that_arrives_late_changes_nothing_and_en
     assert env.rows("SELECT city, website FROM prospects") == [("Hamburg", f"https://{id}.example")]
 
 
+@pytest.mark.mission("C5")
+def test_the_same_address_is_the_same_prospect_also_if_several_people_read_it(env: Environment) -> None:
+    outreach = env.worker()
+    first = outreach.import_prospect(email="info@osterholt.example", name="Front desk")
+    again = outreach.import_prospect(email="info@osterholt.example", name="Anna Osterholt")
+    assert (again["action"], again["id"]) == ("updated", first["id"])
+
+
 @pytest.mark.mission("C1", "C5")
 def test_two_prospects_that_turn_out_to_be_one_are_one_and_get_one_mail(env: Environment) -> None:
     outreach = env.worker()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onceward.people import People
+from onceward.people import PERSON, Field, People, kinds
 from tests.people_acceptance import divided
 from tests.people_backends import record
 
@@ -104,10 +104,10 @@ def test_a_record_without_a_given_name_never_joins_two_members_of_a_household(na
 
 @pytest.mark.finding("N62")
 def test_a_shared_address_is_reported_if_names_or_birth_dates_differ(people: People) -> None:
-    family = {"email": "family@schmidt.example", "surname": "Schmidt"}
+    family = {"email": "schmidts@home.example", "surname": "Schmidt"}
     people.add(record("csv", "1", given_name="Hans", date_of_birth="1950-03-01", **family))
     again = people.add(record("crm", "1", given_name="Hans", date_of_birth="1950-03-01", **family))
-    assert again.reason == "the same email family@schmidt.example"
+    assert again.reason == "the same email schmidts@home.example"
     son = people.add(record("csv", "2", given_name="Peter", date_of_birth="1980-11-23", **family))
     assert son.reason.endswith(
         f"although the names or birth dates differ; if several people share it, split {son.person}"
@@ -119,3 +119,46 @@ def test_a_real_address_that_resembles_a_placeholder_still_identifies(people: Pe
     for address in ("nina.none@example.com", "test@firma.example", "null@gmail.com"):
         first, second = (people.add(record(source, address, email=address)) for source in ("csv", "crm"))
         assert first.person == second.person is not None
+
+
+SHARED = ["info@acme.example", "no-reply@acme.example", "none@acme.example", "family@acme.example", "none@none.com"]
+
+
+@pytest.mark.finding("N62", "N64")
+@pytest.mark.parametrize("address", SHARED)
+def test_an_address_that_several_people_read_merges_no_one_in_any_order(address: str) -> None:
+    """Rows with other names stay apart, and a row without a name joins none of them to another."""
+    rows = [record("csv", name, name=name, city="Berlin", email=address) for name in ("Anna Berg", "Bernd Falk")]
+    rows.append(record("list", "nameless", email=address, phone="030 901820"))
+    for batch in (1, 3):
+        found = {frozenset(divided(order, batch)) for order in permutations(rows)}
+        assert len(found) == 1
+        assert all(len({id for source, id in person if source == "csv"}) <= 1 for person in found.pop())
+
+
+@pytest.mark.finding("N62")
+def test_an_address_of_a_role_finds_the_same_person_again(people: People) -> None:
+    anna = {"email": "info@acme.example", "name": "Anna Berg"}
+    first = people.add(record("csv", "1", **anna)).person
+    assert people.add(record("crm", "7", **anna, city="Berlin")).person == first
+    assert people.add(record("web", "3", **anna, date_of_birth="1980-01-31")).person == first
+    assert len(people) == 1
+    assert people.add(record("web", "4", **anna, date_of_birth="1955-11-02")).person != first
+
+
+@pytest.mark.finding("N62")
+def test_an_address_of_a_role_finds_its_only_person_and_none_of_several(people: People) -> None:
+    anna = people.add(record("csv", "1", email="info@acme.example", name="Anna Berg")).person
+    found = people.find(email="Info@acme.example")
+    assert found is not None
+    assert found.id == anna
+    people.add(record("csv", "2", email="info@acme.example", name="Bernd Falk"))
+    assert people.find(email="info@acme.example") is None
+
+
+@pytest.mark.finding("N62")
+def test_an_address_of_a_role_is_one_contact_if_the_field_says_so() -> None:
+    with People("sqlite://:memory:", fields={**PERSON, "email": Field(kinds.MAILBOX, strong=True)}) as contacts:
+        for name in ("Anna Berg", "Bernd Falk"):
+            contacts.add(record("csv", name, email="info@acme.example", name=name))
+        assert len(contacts) == 1

@@ -40,6 +40,7 @@ FindingName = Literal["applied", "not_applied", "abandon"]
 DEFAULT_WINDOW: Final = "24h"
 ALIVE: Final = "its lease has not expired, so its owner may be alive → wait, or if that process is gone, force it"
 CHANGED: Final = "it was changed in the meantime → inspect it again"
+ONLY_FORGET: Final = "it describes a message, not work: it can only be forgotten"
 NEWER: Final = "it was written by a newer Onceward → upgrade"
 
 
@@ -153,10 +154,12 @@ def plan(action: Action, record: Record, now: int, encode: Encode = encode_plain
         raise ActionRefused(str(error)) from error
 
 
-def allows(action: Action, record: Record, now: int) -> str | None:
+def allows(action: Action, record: Record, now: int, encode: Encode = encode_plain) -> str | None:
     """Return None if the record allows the action, or why it does not."""
+    if not is_offered(action, record):
+        return ONLY_FORGET
     try:
-        plan(action, record, now)
+        plan(action, record, now, encode)
     except ActionRefused as refusal:
         return refusal.reason
     return None

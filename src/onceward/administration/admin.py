@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from onceward.client.base import BaseClient
     from onceward.people.aio import AsyncPeople
     from onceward.people.people import People
-    from onceward.people.review import Review
+    from onceward.people.review import Review, Seen
 
 PAGE: Final = 50
 EVERYTHING: Final = ListingFilter()
@@ -317,7 +317,7 @@ class Admin:
         await self.ready()
         limit = min(limit, bulk.MAX_TARGETS)
         records, now, more = await self._chosen(ids, wanted, group, limit)
-        return bulk.make_preview(action, records, now, more=more)
+        return bulk.make_preview(action, records, now, more=more, encode=self._encode)
 
     async def apply(self, preview: Preview, *, why: str = "", on_progress: OnProgress | None = None) -> Applied:
         """Change the records of a `preview` that have not changed since. Each change writes an audit entry.
@@ -351,12 +351,12 @@ class Admin:
         await self.ready()
         return await schedule_admin.run_now(self, name, why)
 
-    async def answer_review(self, one: str, other: str, *, same: bool) -> None:
-        """Answer whether the people with the ids `one` and `other` are the `same`. Needs `people`."""
+    async def answer_review(self, one: str, other: str, *, same: bool, seen: Seen = None) -> None:
+        """Answer whether the people `one` and `other` are the `same`. Needs `people`. `seen`: see `People.reject`."""
         if self.people is None:
             raise ConfigurationError("there is no database of people", hint="pass people=People(…)")
         people = _sync(self.people)
-        await self._in_thread(partial(people.accept if same else people.reject, one, other, who=self.who))
+        await self._in_thread(partial(people.accept if same else people.reject, one, other, who=self.who, seen=seen))
 
     # ── shared by the modules of this package ───────────────────────────────────────────────────────────────────
 

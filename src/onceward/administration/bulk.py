@@ -29,6 +29,7 @@ from .actions import (
     ALIVE,
     CHANGED,
     NEWER,
+    ONLY_FORGET,
     Action,
     ActionRefused,
     Encode,
@@ -126,15 +127,15 @@ def target_of(record: Record) -> Target:
     return Target(record.id, record.token, record.state, record.scope, record.key)
 
 
-def make_preview(action: Action, records: Sequence[Record], now: int, *, more: bool = False) -> Preview:
+def make_preview(
+    action: Action, records: Sequence[Record], now: int, *, more: bool = False, encode: Encode = encode_plain
+) -> Preview:
     """Decide for each record whether the action is allowed."""
     checked(action)
     targets: list[Target] = []
     refused: list[NotAllowed] = []
     for record in records:
-        reason = allows(action, record, now)
-        if reason is None and not is_offered(action, record):
-            reason = "it describes a message, not work: it can only be forgotten"
+        reason = allows(action, record, now, encode)
         if reason is None:
             targets.append(target_of(record))
         else:
@@ -188,6 +189,8 @@ async def _apply_batch(
             reasons[number] = CHANGED
         elif not visible.includes(record.scope):
             reasons[number] = NOT_VISIBLE
+        elif not is_offered(action, record):
+            reasons[number] = ONLY_FORGET
         else:
             try:
                 requests[number], records[number] = plan(action, record, answer.now, encode), record

@@ -22,12 +22,12 @@ from onceward.protocol.secrets import text_without_secrets
 
 from . import csrf
 from .access import Access, Authorize, Level, granted_access
-from .auth import BasicAuth, LoopbackOnly, TokenAuth
+from .auth import SESSION_COOKIE, BasicAuth, LoopbackOnly, TokenAuth
 from .flash import COOKIE as FLASH_COOKIE
 from .flash import Flashes
 from .page import Action, Page, built_in_pages, in_menu_order
 from .security_headers import add_security_headers
-from .sign_in import sign_in, sign_out
+from .sign_in import remember, sign_in, sign_out
 from .sign_in_limit import SignInLimit, too_many
 from .visit import Form, Visit
 
@@ -121,7 +121,9 @@ class Console:
         return access if self.write else access.at_most(Level.READ)
 
     async def _answer(self, request: Request, page: Page | None, action: Action) -> Response:
-        sends_secret = isinstance(self.authorize, BasicAuth | TokenAuth) and "authorization" in request.headers
+        sends_secret = isinstance(self.authorize, BasicAuth | TokenAuth) and (
+            "authorization" in request.headers or SESSION_COOKIE in request.cookies
+        )
         if sends_secret and (seconds := self.sign_in_limit.seconds_to_wait(request)):
             return too_many(seconds)
         access = await self.access_of(request)
@@ -130,7 +132,10 @@ class Console:
         form = await read_form(request) if request.method == "POST" else Form()
         visit = Visit(self, request, access, page, form)
         if not access.allows(Level.READ):
-            return self._challenge(visit)
+            response = self._challenge(visit)
+            if SESSION_COOKIE in request.cookies:  # of an earlier token: each request with it would count as an attempt
+                response.delete_cookie(SESSION_COOKIE, path=cookie_path(request))
+            return response
         refusal = self._refusal(visit, page, action)
         if refusal:
             return self._finished(visit, visit.render("refused.html", 403, reason=refusal))
@@ -138,6 +143,8 @@ class Console:
             response = await action.handler(visit)
         except OncewardError as error:
             response = error_page(visit, error)
+        if isinstance(self.authorize, BasicAuth) or SESSION_COOKIE in request.cookies:
+            remember(visit, response, access.user)
         return self._finished(visit, response)
 
     def _refusal(self, visit: Visit, page: Page | None, action: Action) -> str:

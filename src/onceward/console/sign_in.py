@@ -8,7 +8,7 @@ from starlette.responses import RedirectResponse, Response
 
 from . import csrf
 from .auth import SESSION_COOKIE, TokenAuth
-from .sign_in_limit import wait_text
+from .sign_in_limit import KNOWN_COOKIE, wait_text
 
 if TYPE_CHECKING:
     from .visit import Visit
@@ -32,7 +32,15 @@ def sign_in(visit: Visit) -> Response:
         return visit.render("sign_in.html", 401, next=target, problem="This token is not valid here.")
     response = visit.back("overview", target=target)
     visit.console.set_cookie(response, visit.request, SESSION_COOKIE, authorize.session())
+    remember(visit, response, authorize.access.user)
     return response
+
+
+def remember(visit: Visit, response: Response, user: str) -> None:
+    """Remember that this browser has signed in: wrong attempts of others do not lock it out."""
+    known = visit.console.sign_in_limit.remember(visit.request, user)
+    if known is not None:
+        visit.console.set_cookie(response, visit.request, KNOWN_COOKIE, known)
 
 
 def sign_out(visit: Visit) -> Response:

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from .people import People
 from .person import Person
-from .review import Review
+from .review import Review, Seen
 from .source import Decision, SourceRecord
 
 
@@ -49,16 +49,17 @@ class AsyncPeople:
         """Return up to `limit` pairs that may be one person, with the evidence, the likeliest first."""
         return await asyncio.to_thread(self.people.reviews, limit)
 
-    async def accept(self, one: str, other: str, *, who: str | None = None) -> Person:
-        """Merge `one` and `other` into one person, and return it. From now on, the newer id redirects to the older."""
-        return await asyncio.to_thread(self.people.accept, one, other, who=who)
+    async def accept(self, one: str, other: str, *, who: str | None = None, seen: Seen = None) -> Person:
+        """Merge `one` and `other`, and return the person. The newer id redirects to the older. `seen`: see `reject`."""
+        return await asyncio.to_thread(self.people.accept, one, other, who=who, seen=seen)
 
-    async def reject(self, one: str, other: str, *, who: str | None = None) -> None:
+    async def reject(self, one: str, other: str, *, who: str | None = None, seen: Seen = None) -> None:
         """Record that `one` and `other` are two different people.
 
-        They are never asked about again, and never merged automatically.
+        They are never asked about again, and never merged automatically. `seen` has the `updated_at` of both. If they
+        have changed since, or the pair has an answer, nothing is changed.
         """
-        await asyncio.to_thread(self.people.reject, one, other, who=who)
+        await asyncio.to_thread(self.people.reject, one, other, who=who, seen=seen)
 
     async def split(self, person: str, numbers: Iterable[int] = (), *, who: str | None = None) -> list[Person]:
         """Split a `person` into groups of records that share no strong key. Return the resulting, distinct people.

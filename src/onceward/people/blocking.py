@@ -17,13 +17,14 @@ from heapq import nlargest
 from typing import Final, NamedTuple
 
 from .fields import GIVEN, SURNAME, Preset
+from .normalise.placeholders import is_of_a_role
 
 _SOUNDS: Final = str.maketrans("cqzwdgpyh", "kksvtjbii")
 _VOWELS: Final = frozenset("aeiou")
 _SKELETON_LENGTH: Final = (
     4  # letters: with more, typos would separate records of one person; with fewer, strangers would share keys
 )
-_NAMED_KINDS: Final = ("phone", "email")
+_NAMED_KINDS: Final = ("phone", "email", "mailbox")
 """Kinds whose values are shared by a household or an office."""
 
 _OTHER_KINDS: Final = ("given name", "surname", "company", "street", "postcode", "city", "region", "country")
@@ -82,7 +83,9 @@ def _facts(preset: Preset, form: tuple[str, ...]) -> _Facts:
     given, surname = form[GIVEN].partition(" ")[0], form[SURNAME].replace(" ", "")
     parts = tuple(sorted({skeleton(given), skeleton(surname)} - {""}))
     values = tuple(
-        (one.kind.name, one.name, key) for one, key in zip(preset.slots, form, strict=True) if key and not one.strong
+        (one.kind.name, one.name, key)
+        for one, key in zip(preset.slots, form, strict=True)
+        if key and (not one.strong or (one.kind.name == "email" and is_of_a_role(key)))
     )
     places = tuple(f"{name}={key}" for kind, name, key in values if kind in ("postcode", "city"))
     name = "&".join(sorted((skeleton(given), skeleton(surname)))) if given and surname else ""
@@ -120,6 +123,12 @@ def _partial(facts: _Facts) -> Iterator[str]:
         yield from (f"{facts.name}@{place}" for place in facts.places)
         yield from (f"company {company}&{facts.name}" for company in facts.of("company"))
     yield from (f"phone {phone}" for phone in facts.of("phone"))
+    yield from (f"role {address}" for address in facts.of("email") if is_of_a_role(address))
+
+
+def role_block(address: str) -> int:
+    """Return the blocking key of all records with this address of a role."""
+    return _block_number(f"role {address}")
 
 
 def candidates_of(blocks: Blocks, members: Mapping[int, Sequence[int]]) -> list[int]:

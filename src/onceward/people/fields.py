@@ -24,7 +24,9 @@ NAME_SLOTS: Final = ("given_name", "surname")
 class Field(Struct, frozen=True):
     """Declares a field.
 
-    With `strong=True`, records with the same value belong to the same person, whatever else differs.
+    With `strong=True`, records with the same value belong to the same person, whatever else differs. An exception is
+    an address that several people read (`info@…`): it identifies a person only together with name and birth date. With
+    the kind `MAILBOX`, or if it implies another field, there is no exception.
 
     `implies` maps other strong fields to functions that compute their key from this field's key. For example, an e-mail
     address implies its hash, so that a person known only by the hash is found by the address. `implies_as_written` does

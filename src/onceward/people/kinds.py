@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from . import distance, normalise
 
@@ -103,6 +104,9 @@ EMAIL: Final = FieldKind(
     shows_key=True,
     organisation_levels=frozenset({1, 2, 3}),
 )
+MAILBOX: Final = replace(EMAIL, name="mailbox")
+"""An address that identifies its readers as one contact: so does `info@…`, whatever names its records have."""
+
 EXTERNAL_ID: Final = FieldKind("external id", normalise.external_id, role="key")
 FULL_NAME: Final = FieldKind("full name", normalise.name, role="name")
 GIVEN_NAME: Final = FieldKind(

@@ -276,20 +276,21 @@ class People:
         with self._database.reading() as tables:
             return review.questions(tables, limit)
 
-    def accept(self, one: str, other: str, *, who: str | None = None) -> Person:
-        """Merge `one` and `other` into one person, and return it. From now on, the newer id redirects to the older."""
-        author = who or user_and_host()
-        survivor = self._run_with_retries(
-            lambda tables: review.same(tables, self.preset, (one, other), author, self._clock.now())
-        )
+    def accept(self, one: str, other: str, *, who: str | None = None, seen: review.Seen = None) -> Person:
+        """Merge `one` and `other`, and return the person. The newer id redirects to the older. `seen`: see `reject`."""
+        said = who or user_and_host(), self._clock.now()
+        survivor = self._run_with_retries(lambda tables: review.same(tables, self.preset, (one, other), said, seen))
         found = self.get(survivor)
         assert found is not None  # noqa: S101 (people are never deleted)
         return found
 
-    def reject(self, one: str, other: str, *, who: str | None = None) -> None:
-        """Record that `one` and `other` are different: they are never asked about again, nor merged automatically."""
-        author = who or user_and_host()
-        self._run_with_retries(lambda tables: review.different(tables, (one, other), author, self._clock.now()))
+    def reject(self, one: str, other: str, *, who: str | None = None, seen: review.Seen = None) -> None:
+        """Record that `one` and `other` are different: they are never asked about again, nor merged automatically.
+
+        `seen` has the `updated_at` of both. If they have changed since, or the pair has an answer, nothing is changed.
+        """
+        said = who or user_and_host(), self._clock.now()
+        self._run_with_retries(lambda tables: review.different(tables, (one, other), said, seen))
 
     def split(self, person: str, numbers: Iterable[int] = (), *, who: str | None = None) -> list[Person]:
         """Split a `person` into groups of records that share no strong key. Return the resulting, distinct people.

@@ -14,7 +14,7 @@ from onceward.errors import ConfigurationError
 from . import normalise
 from .blocking import NO_BLOCKS, Blocks, blocks_of
 from .fields import GIVEN, SURNAME, Field, Preset
-from .normalise.placeholders import stands_for_missing
+from .normalise.placeholders import is_of_a_role, is_of_nobody, stands_for_missing
 from .person import instant
 from .policy import is_missing
 from .source import SourceRecord
@@ -163,7 +163,29 @@ def _read(preset: Preset, values: Mapping[str, Any], ignored: list[str]) -> tupl
         if kind.role != "key" and found:
             form[preset.places[name]] = found[0]
             has_weak_values = has_weak_values or not field.strong
+    if form[GIVEN] or form[SURNAME]:
+        keys = [key for one in keys if (key := _key_of_one(preset, one, form, ignored))]
     return tuple(dict.fromkeys(keys)) if len(keys) > 1 else tuple(keys), tuple(form), has_weak_values
+
+
+def _key_of_one(preset: Preset, key: str, form: list[str], ignored: list[str]) -> str:
+    """Return a key that only one person has. Empty if there is none.
+
+    Several people share the address of a role, so that only the name and the birth date make it a key.
+    """
+    name, _, address = key.partition(":")
+    field = preset.fields[name]
+    if field.kind.name != "email" or field.implies or field.implies_as_written:
+        return key
+    if is_of_nobody(address):
+        form[preset.places[name]] = ""
+        ignored.append(f"{name}: no person reads {address!r}")
+        return ""
+    if not is_of_a_role(address):
+        return key
+    born = [form[n] for n, slot in enumerate(preset.slots) if slot.kind.name == "birth date" and form[n]]
+    who = " ".join(filter(None, (form[GIVEN], form[SURNAME], *born)))
+    return f"{name}:{index_text(f'{address} of {who}')}"
 
 
 def _country(preset: Preset, values: Mapping[str, Any]) -> str | None:

@@ -11,8 +11,10 @@ import msgspec
 from onceward.errors import ConfigurationError
 
 from . import tables as sql
-from .fields import Preset
+from .blocking import role_block
+from .fields import Field, Preset
 from .merge import as_mapping
+from .normalise.placeholders import is_of_a_role
 from .person import Contribution, Person, moment
 from .preparation import index_text
 from .source import Evidence
@@ -24,6 +26,10 @@ AFTER: Final = "SELECT id FROM {t}onceward_people WHERE id > ? AND merged_into I
 WITHOUT_RECORDS: Final = """
 SELECT p.id FROM {t}onceward_people AS p WHERE p.merged_into IS NULL
 AND NOT EXISTS (SELECT 1 FROM {t}onceward_contributions AS c WHERE c.person = p.id) ORDER BY p.id LIMIT ?
+"""
+PEOPLE_OF_BLOCK: Final = """
+SELECT DISTINCT c.person FROM {t}onceward_blocking AS b JOIN {t}onceward_contributions AS c ON c.number = b.number
+WHERE b.block = ? LIMIT 2
 """
 COUNT: Final = "SELECT count(*) FROM {t}onceward_people WHERE merged_into IS NULL"
 
@@ -78,8 +84,20 @@ def by_keys(tables: Tables, preset: Preset, name: str, values: Iterable[Any]) ->
     if not wanted:
         return {}
     owners = {key: person for key, person, _ in tables.run(sql.KEYS, sorted(set(wanted.values())))}
+    owners |= _owners_of_roles(tables, preset.fields[name], set(wanted.values()).difference(owners))
     found = {person.id: person for person in people(tables, list(dict.fromkeys(owners.values())))}
     return {value: found[owners[key]] for value, key in wanted.items() if key in owners}
+
+
+def _owners_of_roles(tables: Tables, field: Field, keys: Iterable[str]) -> dict[str, str]:
+    """Return the only person who has this address of a role. If several have it, it belongs to no one of them."""
+    found: dict[str, str] = {}
+    for key in keys if field.kind.name == "email" else ():
+        address = key.partition(":")[2]
+        people = tables.run(PEOPLE_OF_BLOCK, role_block(address)) if is_of_a_role(address) else []
+        if len(people) == 1:
+            found[key] = people[0][0]
+    return found
 
 
 def after(tables: Tables, person: str) -> Iterator[Person]:

@@ -22,6 +22,11 @@ from .tables import Tables
 
 PAGE: Final = 100
 
+Seen = tuple[datetime, datetime] | None
+"""When the two people of a question had last changed, as they were shown to the operator who answers it."""
+
+ANSWERS: Final = "SELECT answer FROM {t}onceward_reviews WHERE one = ? AND other = ? AND answer <> ''"
+
 _evidence = msgspec.json.Decoder(tuple[Evidence, ...]).decode
 
 
@@ -57,10 +62,15 @@ def questions(tables: Tables, limit: int) -> list[Review]:
     return list(found.values())
 
 
-def same(tables: Tables, preset: Preset, pair: tuple[str, str], who: str, now: int) -> str:
-    """Merge the pair and return the surviving id. If they are already merged, change nothing."""
+def same(tables: Tables, preset: Preset, pair: tuple[str, str], audit: tuple[str, int], seen: Seen) -> str:
+    """Merge the pair and return the surviving id. If they are already merged, change nothing.
+
+    `audit` has the author and the time.
+    """
+    who, now = audit
     tables.lock_all()
     one, other = _pair(tables, pair)
+    _refuse_changed(tables, (one, other), pair, seen)
     if one.id == other.id:
         return one.id
     survivor, loser = sorted((one.id, other.id), key=age)
@@ -74,10 +84,12 @@ def same(tables: Tables, preset: Preset, pair: tuple[str, str], who: str, now: i
     return survivor
 
 
-def different(tables: Tables, pair: tuple[str, str], who: str, now: int) -> None:
+def different(tables: Tables, pair: tuple[str, str], audit: tuple[str, int], seen: Seen) -> None:
     """Record that the pair are two different people, and so are all their units."""
+    who, now = audit
     tables.lock_all()
     one, other = _pair(tables, pair)
+    _refuse_changed(tables, (one, other), pair, seen)
     if one.id == other.id:
         raise ConfigurationError(
             f"{pair[0]} and {pair[1]} are already one person",
@@ -87,6 +99,21 @@ def different(tables: Tables, pair: tuple[str, str], who: str, now: int) -> None
     for here in units[one.id]:
         for there in units[other.id]:
             _store_answer(tables, (here, there), "different", who, now)
+
+
+def _refuse_changed(tables: Tables, people: tuple[Person, Person], pair: tuple[str, str], seen: Seen) -> None:
+    """Raise if these are not the people that the operator saw, or another operator has answered in the meantime."""
+    if seen is None:
+        return
+    one, other = people
+    hint = "nothing was changed; look at the pair again"
+    if (one.id, other.id) != pair or (one.updated_at, other.updated_at) != seen:
+        raise ConfigurationError(f"{pair[0]} or {pair[1]} has changed since the pair was shown", hint=hint)
+    units = units_of(tables, pair)
+    for here in units[one.id]:
+        for there in units[other.id]:
+            if tables.run(ANSWERS, *sorted((here, there))):
+                raise ConfigurationError(f"{pair[0]} and {pair[1]} were answered in the meantime", hint=hint)
 
 
 def units_of(tables: Tables, people: Sequence[str]) -> dict[str, list[str]]:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import TYPE_CHECKING
+
 from starlette.responses import Response
 
 from onceward.console.page import Page
 from onceward.console.table import Column, Empty, Table
 from onceward.console.visit import Visit
+from onceward.errors import ConfigurationError
+
+if TYPE_CHECKING:  # an optional dependency
+    from onceward.people.review import Review
 
 PAGE = Page("people", "People review", "Features", order=50, needs_all=True)
 LIMIT = 20
@@ -36,12 +43,13 @@ async def show(visit: Visit) -> Response:
             "confidence": round(one.confidence, 3),
             "source": one.source,
             "asked_at": one.asked_at,
+            "seen": seen_of(one),
             "fields": {name: [one.one.fields.get(name), one.other.fields.get(name)] for name in names_of(one)},
         }
         for one in found
     ]
     table = Table("reviews", COLUMNS, rows, EMPTY)
-    return visit.table("people.html", table, reviews=found, names_of=names_of)
+    return visit.table("people.html", table, reviews=found, names_of=names_of, seen_of=seen_of)
 
 
 def names_of(review: object) -> list[str]:
@@ -50,12 +58,31 @@ def names_of(review: object) -> list[str]:
     return sorted({*one.fields, *other.fields})
 
 
+def seen_of(review: Review) -> str:
+    """Return when both people last changed: an answer is about the people that it was given for."""
+    return f"{review.one.updated_at.isoformat()} {review.other.updated_at.isoformat()}"
+
+
+def _times(text: str) -> tuple[datetime, datetime] | None:
+    try:
+        one, other = map(datetime.fromisoformat, text.split(" "))
+    except ValueError:
+        return None
+    return one, other
+
+
 @PAGE.post("/answer")
 async def answer(visit: Visit) -> Response:
-    """Record whether a pair is one person."""
+    """Record whether a pair is one person, if both are still as the form showed them."""
     one, other, said = (visit.form.get(name, "") for name in ("one", "other", "answer"))
     if said not in ("same", "different"):
         return visit.back("people", problem="choose: same or different")
-    await visit.call_people(visit.admin.answer_review(one, other, same=said == "same"))
+    seen = _times(visit.form.get("seen", ""))
+    if seen is None:
+        return visit.back("people", problem="the form is not complete, so nothing was changed; reload the page")
+    try:
+        await visit.call_people(visit.admin.answer_review(one, other, same=said == "same", seen=seen))
+    except ConfigurationError as error:
+        return visit.back("people", problem=str(error))
     text = "are one person" if said == "same" else "are different people"
     return visit.back("people", done=f"{one} and {other} {text}")

@@ -18,7 +18,7 @@ from .phones import phone
 from .places import city, postcode, street
 from .text import fold, trimmed
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Incremented when a normaliser returns another key for the same text, or blocking keys change.
 
 Indexes must then be rebuilt.

@@ -14,6 +14,26 @@ _WORDS: Final = frozenset(
 _INVENTED: Final = _WORDS | {"keine", "ohne", "empty", "leer", "noemail", "nomail", "x", "xx", "xxx", "asdf", "test"}
 """Words that are entered as both mailbox and domain of an address."""
 
+_NOBODY: Final = frozenset(
+    {"noreply", "donotreply", "none", "null", "undefined", "unknown", "unbekannt", "noemail", "nomail", "keine"}
+)
+"""Mailboxes that no person reads, without hyphens, dots and underscores."""
+
+_ROLES: Final = _INVENTED | frozenset(
+    {
+        "accounting", "accounts", "admin", "administration", "anfrage", "apply", "bestellung", "bewerbung", "billing",
+        "booking", "buchhaltung", "bureau", "careers", "compta", "comptabilite", "contact", "contacto", "empfang",
+        "enquiries", "enquiry", "events", "facturacion", "fam", "familia", "familie", "famille",
+        "family", "feedback", "finance", "frontdesk", "hallo", "hello", "help",
+        "helpdesk", "hilfe", "hr", "info", "information", "inquiries", "inquiry", "invoice", "invoices", "it", "jobs",
+        "kontakt", "kundenservice", "mail", "mailbox", "marketing", "newsletter", "office", "order", "orders",
+        "personal", "post", "poststelle", "postmaster", "presse", "press", "privacy", "reception", "rechnung",
+        "rechnungen", "recruiting", "root", "sales", "secretariat", "sekretariat", "service", "shop", "support",
+        "team", "ventas", "verkauf", "vertrieb", "verwaltung", "webmaster", "welcome", "zentrale",
+    }
+)  # fmt: skip
+"""Mailboxes of a function or a family, which several people read."""
+
 _NAMES: Final = frozenset({"unknown", "unbekannt", "inconnu", "desconocido", "sconosciuto", "n a", "noname"})
 _DATES: Final = frozenset(
     {"0001-01-01", "1111-11-11", "1899-12-30", "1899-12-31", "1900-01-01", "1970-01-01", "9999-12-31"}
@@ -27,6 +47,21 @@ def is_placeholder_address(address: str) -> bool:
     """Return whether a normalised address was entered because the form required one."""
     mailbox, _, domain = address.rpartition("@")
     return mailbox in _INVENTED and domain.partition(".")[0] in _INVENTED
+
+
+def is_of_nobody(address: str) -> bool:
+    """Return whether no person reads a normalised address: `noreply@…`, `unknown@…`."""
+    return _mailbox(address) in _NOBODY
+
+
+def is_of_a_role(address: str) -> bool:
+    """Return whether several people read a normalised address: `info@…`, `office@…`, `family@…`."""
+    return _mailbox(address) in _ROLES
+
+
+def _mailbox(address: str) -> str:
+    mailbox = address.rpartition("@")[0].partition("+")[0]
+    return mailbox.replace("-", "").replace(".", "").replace("_", "")
 
 
 def is_placeholder_id(text: str) -> bool:
@@ -60,6 +95,7 @@ def is_placeholder_name(folded: str) -> bool:
 
 _CHECKS: Final[dict[str, Callable[[str], bool]]] = {
     "email": is_placeholder_address,
+    "mailbox": is_placeholder_address,
     "external id": is_placeholder_id,
     "number": is_placeholder_number,
     "birth date": is_placeholder_date,
