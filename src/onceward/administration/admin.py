@@ -157,7 +157,7 @@ class Admin:
     ) -> KeyPage:
         """Return a page of keys, newest first. `cursor` is that of the previous page, with the same filter."""
         await self.ready()
-        narrowed = self.visible.narrow(_checked(wanted))
+        narrowed = self.visible.narrow(listing.checked(wanted))
         if narrowed is None:
             return KeyPage([], None, await self._now())
         page = await listing.newest(self.store, narrowed, cursor=cursor, limit=limit)
@@ -192,7 +192,7 @@ class Admin:
     async def failures(self, wanted: ListingFilter = EVERYTHING) -> FailureGroups:
         """Return the latest failures, grouped by exception type and the function that raised."""
         await self.ready()
-        narrowed = self.visible.narrow(_checked(wanted))
+        narrowed = self.visible.narrow(listing.checked(wanted))
         if narrowed is None:
             return FailureGroups([], 0, more=False, now=await self._now())
         return await failures.failure_groups(self.store, narrowed)
@@ -210,7 +210,7 @@ class Admin:
         await self.ready()
         if wanted.states == EVERYTHING.states:
             wanted = replace(wanted, states=UNFINISHED)
-        narrowed = self.visible.narrow(_checked(wanted))
+        narrowed = self.visible.narrow(listing.checked(wanted))
         if narrowed is None:
             return SagaPage([], None, await self._now())
         page = await listing.newest(self.store, replace(narrowed, sagas=True), cursor=cursor, limit=limit)
@@ -362,7 +362,7 @@ class Admin:
 
     async def group_records(self, group: str, wanted: ListingFilter) -> tuple[list[Record], int]:
         """Return the visible records of a failure group, and the store's time."""
-        narrowed = self.visible.narrow(_checked(wanted))
+        narrowed = self.visible.narrow(listing.checked(wanted))
         if narrowed is None:
             return [], 0
         records, now, _ = await failures.failed_records(self.store, narrowed)
@@ -377,7 +377,7 @@ class Admin:
             records, now = await self.group_records(group, wanted or EVERYTHING)
             return records[:limit], now, len(records) > limit
         if wanted is not None:
-            narrowed = self.visible.narrow(_checked(wanted))
+            narrowed = self.visible.narrow(listing.checked(wanted))
             return ([], 0, False) if narrowed is None else await listing.all_newest(self.store, narrowed, limit=limit)
         answers = await self.store.read([details.parsed_id(id) for id in dict.fromkeys(ids)], timeout=TIMEOUT)
         found = [one for one in answers if one.record is not None and self.visible.includes(one.record.scope)]
@@ -397,10 +397,3 @@ def _sync(people: People | AsyncPeople) -> People:
     wrapped: Any = getattr(people, "people", people)  # `AsyncPeople` wraps a `People`
     sync: People = wrapped
     return sync
-
-
-def _checked(wanted: ListingFilter) -> ListingFilter:
-    """Return the filter if it is valid; raise ConfigurationError if its id is not hexadecimal."""
-    if wanted.id and (len(wanted.id) > listing.ID_DIGITS or set(wanted.id.lower()) - set("0123456789abcdef")):
-        raise ConfigurationError(f"{wanted.id[:80]!r} is not the start of an id", hint="up to 64 hexadecimal digits")
-    return wanted

@@ -138,3 +138,10 @@ def decode_cursor(text: str) -> bytes:
 
 def invalid_cursor() -> ConfigurationError:
     return ConfigurationError("this is not a cursor", hint="use the cursor of the previous page, with the same filters")
+
+
+def checked(wanted: ListingFilter) -> ListingFilter:
+    """Return the filter if it is valid; raise ConfigurationError if its id is not hexadecimal."""
+    if wanted.id and (len(wanted.id) > ID_DIGITS or set(wanted.id.lower()) - set("0123456789abcdef")):
+        raise ConfigurationError(f"{wanted.id[:80]!r} is not the start of an id", hint="up to 64 hexadecimal digits")
+    return wanted
