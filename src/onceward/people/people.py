@@ -23,7 +23,7 @@ from .model import DEFAULT_MODEL, Model
 from .person import Person
 from .policy import NEWEST, MergePolicy
 from .reindex import reindex, relink
-from .review import Review
+from .review import Review, Seen
 from .search import RecordLink
 from .similarity import Similarity
 from .source import Decision, SourceRecord
@@ -276,7 +276,7 @@ class People:
         with self._database.reading() as tables:
             return review.questions(tables, limit)
 
-    def accept(self, one: str, other: str, *, who: str | None = None, seen: review.Seen = None) -> Person:
+    def accept(self, one: str, other: str, *, who: str | None = None, seen: Seen = None) -> Person:
         """Merge `one` and `other`, and return the person. The newer id redirects to the older. `seen`: see `reject`."""
         said = who or user_and_host(), self._clock.now()
         survivor = self._run_with_retries(lambda tables: review.same(tables, self.preset, (one, other), said, seen))
@@ -284,7 +284,7 @@ class People:
         assert found is not None  # noqa: S101 (people are never deleted)
         return found
 
-    def reject(self, one: str, other: str, *, who: str | None = None, seen: review.Seen = None) -> None:
+    def reject(self, one: str, other: str, *, who: str | None = None, seen: Seen = None) -> None:
         """Record that `one` and `other` are different: they are never asked about again, nor merged automatically.
 
         `seen` has the `updated_at` of both. If they have changed since, or the pair has an answer, nothing is changed.
