@@ -24,6 +24,7 @@ ALLOWED = {
     "_fields": "documented for named tuples",
     "_field_defaults": "documented for named tuples",
     "_value_": "documented for enums",
+    "_TestState": "Django has no other sign that its test environment is set up",
     "_from_testcase": "Django has no other sign for the transaction around a `TestCase`",
     "_name_": "documented for enums",
 }
