@@ -248,6 +248,7 @@ def test_killed_after_the_commit_effect_and_record_are_both_there_and_nothing_ru
 
 @pytest.mark.fault("F31")
 @pytest.mark.mission("A1")
+@pytest.mark.timeout(1200)  # seven processes and 200 commits, on a machine that may be busy
 def test_a_worker_that_is_killed_again_and_again_at_any_moment_does_every_item_exactly_once(path: str) -> None:
     make_table(path)
     dice = random.Random(7)
