@@ -11,18 +11,10 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from onceward import Once
 from tests.console.application import store_url
-from tests.console.served import check_page, in_thread, process
+from tests.console.served import in_thread, process
 from tests.servers.browser import opened
 
 PATIENCE = 30_000  # ms; the machine may be busy
-FEATURES = {
-    "schedules": "nightly",
-    "sagas": "booking:1",
-    "states?scope=shop/trucks": "truck 7",
-    "dead-letters": "m-17",
-    "people": "Ana Schmidt",
-}
-LINKS = {"schedules": "nightly", "failures": "RuntimeError", "sagas": "booking:1"}
 
 
 class Shop:
@@ -82,20 +74,6 @@ def fill_in(form: Locator, action: str, why: str = "as agreed", result: str = ""
 
 def done(page: Page) -> Locator:
     return page.get_by_role("status")
-
-
-@pytest.mark.timeout(300)
-def test_the_pages_of_features_can_be_used(shop: Shop) -> None:
-    """Storms of systems leave few of these behind."""
-    page = shop.open("ann", "overview")
-    for path, text in FEATURES.items():
-        check_page(page, f"{shop.address}/{path}")
-        expect(page.locator("main")).to_contain_text(text)
-    for path, link in LINKS.items():
-        page.goto(f"{shop.address}/{path}")
-        page.locator("main").get_by_role("link", name=link, exact=True).first.click()
-        expect(page.locator("h1")).to_have_text(link)
-        check_page(page, page.url)
 
 
 @pytest.mark.timeout(300)

@@ -99,8 +99,8 @@ def oldest_pending(cursor: Cursor, wanted: ListingFilter, limit: int, now: int) 
 def count_unfinished(cursor: Cursor, limit: int) -> dict[RecordState, int]:
     """Count the records of each unfinished state, up to the limit, in one query."""
     counts = ", ".join(
-        f"(SELECT count(*) FROM (SELECT 1 FROM onceward_records WHERE state = '{state.value}' LIMIT ?1))"  # noqa: S608 (our own texts)
+        f"(SELECT count(*) FROM (SELECT 1 FROM onceward_records WHERE state = '{state.value}' LIMIT ?))"  # noqa: S608 (our own texts)
         for state in UNFINISHED
     )
-    numbers = cursor.execute(f"SELECT {counts}", (limit,)).fetchone()
+    numbers = cursor.execute(f"SELECT {counts}", (limit,) * len(UNFINISHED)).fetchone()
     return dict(zip(UNFINISHED, numbers, strict=True))
