@@ -39,7 +39,7 @@ SAME_PROSPECT: Final = MergeRule(("name", "city", "country"), 0.95)
 """Prospects are organisations and their contacts: with the same name, city and country, they are one (C5)."""
 
 FIELDS: Final = {**PERSON, "email": Field(kinds.MAILBOX, strong=True)}
-"""A prospect is whoever reads the address, also if several people do (C5)."""
+"""An e-mail address identifies one prospect, even if several people read it (C5)."""
 
 CONFIDENCE: Final = 0.9
 """A similar prospect is the same one above this confidence. At exactly this confidence, it is another prospect (C5)."""
