@@ -64,6 +64,20 @@ class Victim:
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
+    def stop_outside_a_write(self, path: str) -> None:
+        """Stop it while it does not hold the write lock of the file: its heartbeat may be writing at this moment."""
+        with contextlib.closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
+            while True:
+                self.send(signal.SIGSTOP)
+                os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
+                try:
+                    connection.execute("BEGIN IMMEDIATE")
+                except sqlite3.OperationalError:
+                    self.send(signal.SIGCONT)
+                else:
+                    connection.execute("ROLLBACK")
+                    return
+
     def go(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write("go\n")
@@ -278,7 +292,7 @@ def test_stopped_and_replaced_its_result_is_refused_and_a_fenced_resource_refuse
 ) -> None:
     with started("pause_in_work", mode, path, "fenced") as one:
         (token,) = one.until("working")
-        one.send(signal.SIGSTOP)
+        one.stop_outside_a_write(path)
         time.sleep(LEASE + 0.2)
         once = survivor(mode, path)
         mine: list[int] = []
