@@ -92,7 +92,7 @@ class HistoryCollector:
     def settled(self, claimed: Record, settled: Record, answer: Answer, state: RecordState) -> None:
         """Note how an attempt ended. `claimed` is its record before, `settled` its record now, if it is known."""
         if answer.verdict is Verdict.LOST:
-            self._problem("lost", claimed, 0)
+            self._problem("lost", claimed, answer.now)
             return
         if state is RecordState.FREE:
             self._add("released", claimed, answer.now)
@@ -132,9 +132,9 @@ class HistoryCollector:
         """Note a renewal. Renewals of first attempts are collected only if `all`."""
         self._add("renewed", record, now)
 
-    def lost(self, record: Record) -> None:
+    def lost(self, record: Record, now: int) -> None:
         """Note that the heartbeat found another owner."""
-        self._problem("lost", record, 0)
+        self._problem("lost", record, now)
 
     # ── collecting ──
 

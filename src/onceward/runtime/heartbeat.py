@@ -290,7 +290,7 @@ class Heartbeat:
                     if self._bus.history is not None:
                         self._bus.history.renewed(hold.record, answer.now)
             elif answer.verdict is Verdict.LOST:
-                self._lost(hold)
+                self._lost(hold, answer.now)
             else:
                 self._not_renewed(hold, f"the store answered {answer.verdict}")
 
@@ -304,7 +304,7 @@ class Heartbeat:
             hold.overdue = True
             self._emit("overdue", hold, error)
 
-    def _lost(self, hold: Lease) -> None:
+    def _lost(self, hold: Lease, now: int) -> None:
         """Mark the lease as lost, unless its owner is just settling it: then the settlement's answer decides."""
         if hold.is_settling:
             hold.renew_at = self.monotonic() + interval(hold)
@@ -314,7 +314,7 @@ class Heartbeat:
         hold.lost = True
         self._emit("lost", hold)
         if self._bus.history is not None:
-            self._bus.history.lost(hold.record)
+            self._bus.history.lost(hold.record, now)
         if hold.on_lost is not None:
             try:
                 hold.on_lost()
