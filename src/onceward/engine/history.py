@@ -74,7 +74,7 @@ class HistoryCollector:
         if before is not None and before.token >= record.token:
             before = None
         if before is not None and record.attempt > 1:
-            self._add("claimed", before, before.claimed_at)
+            self._add("claimed", before, before.claimed_at, needed=True)
         taken_over = record.attempt > 1 and (before is not None or not record.error_type)
         event = self._add("taken_over" if taken_over else "claimed", record, record.claimed_at)
         if event is not None and taken_over and before is not None:
