@@ -51,8 +51,7 @@ MAX_CACHED_SCOPES = 1_000
 
 
 CLIENT_OPTIONS = (
-    "app", "tenant", "cipher", "accept_plain", "fingerprint_key", "cache", "counters", "history", "operations",
-    "mode",
+    "app", "tenant", "cipher", "accept_plain", "fingerprint_key", "cache", "counters", "history", "operations", "mode",
 )  # fmt: skip
 DECORATOR_OPTIONS = ("key", "name", "tenant", "version")
 BLOCK_OPTIONS = ("name", "payload", "note", "type")
@@ -91,7 +90,8 @@ class BaseClient(ClientControls):
         self._accept_plain = accept_plain
         self.fingerprint_key = checked_fingerprint_key(fingerprint_key)
         self._cache = cache
-        self._counts, self._history = counters, history
+        self._counts = counters
+        self._history: HistoryMode = history
         self.policy = Policy().with_settings(defaults, also_allowed=CLIENT_OPTIONS)
         self._defaults = dict(defaults)
         self._table = None if operations is None else _operations_table(operations)

@@ -6,9 +6,9 @@ In the mode `problems` a call that runs and completes, and its replays, are not 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
-from typing import Final
+from contextlib import AbstractContextManager
+from typing import Any, Final
 
 from onceward.protocol.history import PROBLEMS, SUMMED, HistoryEvent, HistoryMode
 from onceward.protocol.record import CompletedRecord, Record, RecordState
@@ -51,20 +51,31 @@ class PendingEvent:
 
 
 class HistoryCollector:
-    """Collects the events of one client. `begin` is called for the first event that waits to be written."""
+    """Collects the events of one client.
 
-    def __init__(self, mode: HistoryMode, begin: Callable[[], None], monotonic: Callable[[], float]) -> None:
+    `begin` is called for each new event that waits to be written. `new_lock` returns a reentrant lock: a signal handler
+    may end a call.
+    """
+
+    def __init__(
+        self,
+        mode: HistoryMode,
+        begin: Callable[[], None],
+        monotonic: Callable[[], float],
+        new_lock: Callable[[], AbstractContextManager[Any]],
+    ) -> None:
         self.mode = mode
         self.all = mode == "all"
         self._begin = begin
         self._monotonic = monotonic
+        self._new_lock = new_lock
         self.clear()
 
     def clear(self) -> None:
         """Drop everything: in a forked child, the parent writes it."""
         self._pending: dict[tuple[bytes, int, str], PendingEvent] = {}
         self._owners: dict[bytes, Record] = {}
-        self._lock = threading.RLock()  # reentrant: a signal handler may end a call
+        self._lock = self._new_lock()
 
     # ── what the engine reports ──
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Final
 
@@ -20,7 +21,7 @@ class HistoryWriter:
     """Writes what the collector of one client has collected."""
 
     def __init__(self, mode: HistoryMode, bus: Bus, writer: BackgroundWriter) -> None:
-        self.collector = bus.history = HistoryCollector(mode, writer.begin, time.monotonic)
+        self.collector = bus.history = HistoryCollector(mode, writer.begin, time.monotonic, threading.RLock)
         writer.parts.append(self)
 
     def has_news(self) -> bool:
