@@ -34,9 +34,10 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) ->
     return make_backend(request, tmp_path, clock)
 
 
-@pytest.fixture
-def mode() -> Mode:
-    return "blocking"
+@pytest.fixture(params=["blocking"] if "ONCEWARD_TEST_BACKENDS" not in os.environ else ["blocking", "async"])
+def mode(request: pytest.FixtureRequest) -> Mode:
+    chosen: Mode = request.param
+    return chosen
 
 
 def write(client: SyncClient) -> None:
@@ -117,7 +118,7 @@ def test_a_client_that_keeps_no_history_says_so(client: SyncClient) -> None:
     write(silent)
     assert names(client, "order:1") == ["created", "claimed", "failed"]
     detail = admin_of(client).key(client.once.key("order:1").id.hex())
-    assert detail.gaps[0].startswith("Events of attempt 1 are not shown")
+    assert detail.gaps[0].startswith("Events of 1 earlier attempt are not shown")
 
 
 KILLED = """

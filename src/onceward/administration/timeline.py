@@ -89,16 +89,15 @@ def gaps(record: Record, history: Sequence[HistoryEvent] | None) -> list[str]:
     if history is None:
         return ["This store keeps no history of keys: only the current attempt is shown."]
     lines = []
-    claims = {record.attempt, *(one.attempt for one in history if one.name in _CLAIMS and one.token >= record.cycle)}
-    missing = [str(number) for number in range(1, record.attempt) if number not in claims]
-    if missing:
-        which = f"attempt {missing[0]}" if len(missing) == 1 else f"attempts {', '.join(missing[:10])}"
-        lines.append(
-            f"Events of {which} are not shown: they were not written before the process ended, "
-            'or its client has history="off".'
-        )
+    claims = {one.attempt for one in history if one.name in _CLAIMS and one.token >= record.cycle}
+    missing = record.attempt - len(claims | {record.attempt})
     if len(history) >= MAX_EVENTS:
         lines.append(f"Only the latest {MAX_EVENTS} events of a key are kept.")
+    elif missing > 0:
+        lines.append(
+            f"Events of {missing} earlier attempt{'s' if missing > 1 else ''} are not shown: they were not written "
+            'before the process ended, or its client has history="off".'
+        )
     if not any(one.name == "replayed" for one in history):
         lines.append('Replays, renewals and calls without problems are kept only by clients with history="all".')
     lines.append(

@@ -25,10 +25,10 @@ MAX_NAMED_ARGUMENTS = 10  # listed in one log line
 async def refusal_outcome(engine: Engine, job: Job, answer: Answer, *, waited: bool = False) -> Outcome[Any]:
     """Return the outcome of a refused claim. Emit an event for each."""
     outcome = await _outcome(engine, job, answer, waited=waited)
-    if engine.history is not None:
-        engine.history.refused(answer, outcome.arguments if isinstance(outcome, Mismatch) else ())
     if not engine.rollout.enforces:  # it runs anyway, which the caller reports
         return outcome
+    if engine.history is not None:
+        engine.history.refused(answer, outcome.arguments if isinstance(outcome, Mismatch) else ())
     if isinstance(outcome, Mismatch):
         engine.emit("mismatch", job.key, answer.record, reason=outcome.reason, error=_mismatch_text(outcome))
     else:
