@@ -188,7 +188,9 @@ def test_other_versions_are_refused(client: Client, version: str | None) -> None
 
 
 @pytest.mark.parametrize("credentials", ["lms:wrong", "unknown:secret", "lms:", ":", ""])
-def test_an_unknown_client_is_asked_for_a_password_and_stores_and_reads_nothing(client: Client, credentials: str) -> None:
+def test_an_unknown_client_is_asked_for_a_password_and_stores_and_reads_nothing(
+    client: Client, credentials: str
+) -> None:
     answer = client.ask("PUT", statement(), statementId=uuid("s1"), credentials=credentials)
     assert answer.status == 401
     assert headers(answer)["www-authenticate"].startswith("Basic")
