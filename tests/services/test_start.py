@@ -30,7 +30,7 @@ STARTS: dict[str, tuple[list[str], dict[str, str]]] = {
 
 def run(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", *command],
+        [sys.executable, *command],
         cwd=ROOT, env={**os.environ, **variables}, stdin=subprocess.DEVNULL,
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
@@ -46,7 +46,7 @@ def commands_on_the_page() -> list[list[str]]:
 @pytest.mark.parametrize("arguments", commands_on_the_page(), ids=["systemd", "kubernetes"])
 def test_the_tables_are_created_where_no_terminal_can_confirm(arguments: list[str], tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/records.db"
-    done = run("onceward", *(store if one == "${STORE}" else one for one in arguments), ONCEWARD_STORE_URL=store)
+    done = run(str(Path(sys.executable).with_name("onceward")), *(store if one == "${STORE}" else one for one in arguments), ONCEWARD_STORE_URL=store)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "records.db").exists()
 
@@ -55,9 +55,9 @@ def test_the_tables_are_created_where_no_terminal_can_confirm(arguments: list[st
 def test_the_page_has_the_variables_of_the_help(system: str) -> None:
     [line] = re.findall(rf"^\| {system} \| (.+) \|$", PAGE, re.MULTILINE)
     [common] = re.findall(r"^\| all \| (.+) \|$", PAGE, re.MULTILINE)
-    helped = run(f"examples.{system}", "serve", "--help").stdout
+    helped = run("-m", f"examples.{system}", "serve", "--help").stdout
     if system == "submissions":
-        helped += run("examples.submissions", "consume", "--help").stdout
+        helped += run("-m", "examples.submissions", "consume", "--help").stdout
     in_help = {name for name in re.findall(r"\$([A-Z_]+)", helped) if not name.startswith("OUTREACH_")}
     assert set(re.findall(r"`([A-Z_]+)`", line + common)) == in_help
 
@@ -68,7 +68,7 @@ def test_a_database_that_cannot_be_reached_is_an_error_with_a_hint_and_no_traceb
 ) -> None:
     options, variables = STARTS[system]
     folder = [str(tmp_path)] if system == "documents" else []
-    done = run(f"examples.{system}", "serve", *folder, *options, PORT="0", FOLDER=str(tmp_path), **variables)
+    done = run("-m", f"examples.{system}", "serve", *folder, *options, PORT="0", FOLDER=str(tmp_path), **variables)
     assert done.returncode == 1, done.stderr
     assert f"python -m examples.{system}: " in done.stderr
     assert "127.0.0.1" in done.stderr
