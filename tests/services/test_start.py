@@ -46,7 +46,11 @@ def commands_on_the_page() -> list[list[str]]:
 @pytest.mark.parametrize("arguments", commands_on_the_page(), ids=["systemd", "kubernetes"])
 def test_the_tables_are_created_where_no_terminal_can_confirm(arguments: list[str], tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/records.db"
-    done = run(str(Path(sys.executable).with_name("onceward")), *(store if one == "${STORE}" else one for one in arguments), ONCEWARD_STORE_URL=store)
+    done = run(
+        str(Path(sys.executable).with_name("onceward")),
+        *(store if one == "${STORE}" else one for one in arguments),
+        ONCEWARD_STORE_URL=store,
+    )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "records.db").exists()
 

@@ -68,7 +68,11 @@ class PostgresWarehouse:
         self._schema = settings.schema
         self._lock = threading.RLock()
         self._connection: psycopg.Connection[Any] | None = None
-        self._in_transaction(lambda cursor: self._create_missing(cursor, LOADS, [CREATE_LOADS]))
+        try:
+            self._in_transaction(lambda cursor: self._create_missing(cursor, LOADS, [CREATE_LOADS]))
+        except BaseException:
+            self.close()
+            raise
 
     def prepare(self, table: Table) -> None:
         columns = ", ".join(f'"{name}" {TYPES[kind]}' for name, kind in table.columns.items())
