@@ -14,6 +14,7 @@ from onceward.errors import StoreError
 from onceward.warehouse import Table, open_warehouse
 from tests.integration.test_submissions_example import submission
 from tests.servers.postgres import Postgres, execute, new_database
+from tests.services.killed_systems import count
 
 TABLE = Table(name="documents", columns={"hash": "text"}, key=("hash",))
 
@@ -68,6 +69,4 @@ def test_the_settings_of_the_url_hold_for_the_quotes_too(database: Database) -> 
     """The schema; settings of libpq such as sslmode are passed on in the same way."""
     with bureau(calm=True) as remote, opened_desk(f"{database.owner}?schema=insurer&migrate=1", remote.url) as desk:
         assert desk.process.outcome(submission()).executed
-    quotes = open_warehouse(database.owner)
-    assert quotes.query("SELECT count(*) FROM insurer.quotes") == [(1,)]
-    quotes.close()
+    assert count(database.owner, "insurer.quotes") == 1
