@@ -82,8 +82,11 @@ class Schema(Struct, frozen=True):
     """The version of a store's tables, the version that this code writes, and the statements that migrate to it."""
 
     version: int
+    """The version of the existing tables. 0 if there are none."""
     latest: int
+    """The version that this code creates."""
     min_reader: int
+    """The lowest `latest` with which code may use these tables. If yours is lower, upgrade this process."""
     statements: tuple[str, ...]
     """Execute them in one transaction. Empty if the schema is up to date."""
 
@@ -146,10 +149,7 @@ class Counters(Protocol):
 
 
 class History(Protocol):
-    """Keeps the latest events of each key, in addition to its record. `timeout` is in seconds.
-
-    The events are deleted together with their record, and when the record is forgotten.
-    """
+    """Keeps the latest events of each key until its record is deleted or forgotten. `timeout` is in seconds."""
 
     async def append_history(self, events: Sequence[HistoryEvent], *, timeout: float) -> int:
         """Write `events`, and drop the oldest of each record beyond `history.MAX_EVENTS`. Return the store's time.
@@ -171,7 +171,9 @@ class HealthFinding(Struct, frozen=True):
     """
 
     name: str
+    """What was checked, such as `persistence`."""
     ok: bool
+    """Whether it is as it should be."""
     detail: str
     unsafe: bool = False
 
