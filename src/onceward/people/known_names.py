@@ -238,6 +238,7 @@ def is_known(name: str) -> bool:
 
 def sound(name: str) -> str:
     """Return how a name sounds, roughly. Parents do not give two children names that sound the same: Sara, Sarah."""
-    letters = name.replace("ph", "f").translate(_SAME_SOUND).replace("x", "ks")
+    letters = name[:1].replace("z", "Z") + name[1:]  # Zara and Sara are two names, and so are Ishan and Ihsan
+    letters = letters.replace("sh", "S").replace("ph", "f").translate(_SAME_SOUND).replace("x", "ks")
     letters = letters[:1] + letters[1:].replace("h", "")
     return "".join(letter for n, letter in enumerate(letters) if n == 0 or letters[n - 1] != letter)

@@ -1,9 +1,11 @@
 """Tell a misspelt given name from another name.
 
 Twins share everything but the given name, and some parents choose names that differ by one letter: Rahul and Rahil,
-Karina and Darina. So a letter alone does not show a typo. It does if one spelling is a known name, and the other one is
-not, begins with the same letter, and cannot be a name either: it has a sequence of letters that no name has (`patrkck`),
-or the known name is long, and an inner letter is wrong (`elizaseth`). Similar long names are spellings of one name.
+Karina and Darina. So a letter alone does not show a typo. It does only if one spelling is a known name, and the other
+one begins with the same letter, is unknown and is hardly a name:
+
+- It has a sequence of letters that no name has: `patrkck`.
+- Or the known name is long, and an inner letter is wrong: `elizaseth`. Similar long names are spellings of one name.
 """
 
 from __future__ import annotations
