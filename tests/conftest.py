@@ -8,7 +8,7 @@ import gc
 import inspect
 import logging
 import os
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import Any
 
 import pytest
@@ -59,6 +59,16 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
         given.inner_test = _on_a_fresh_loop(given.inner_test)
     elif inspect.iscoroutinefunction(pyfuncitem.obj):
         pyfuncitem.obj = _on_a_fresh_loop(pyfuncitem.obj)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """If a test on PostgreSQL fails, show what the server has logged."""
+    report = yield
+    server = getattr(item, "funcargs", {}).get("postgres")
+    if report.failed and server is not None:
+        report.sections.append(("the end of PostgreSQL's log", server.end_of_log()))
+    return report
 
 
 def pytest_collection_finish() -> None:

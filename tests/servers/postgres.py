@@ -81,6 +81,10 @@ class Postgres:
         finally:
             self._process.signal_all(signal.SIGCONT)
 
+    def end_of_log(self) -> str:
+        """Return what the server has logged last."""
+        return (self._folder.path / "log").read_text(errors="replace")[-4000:]
+
     def remove(self) -> None:
         self.kill()
         self._folder.remove()

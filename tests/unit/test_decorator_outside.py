@@ -217,3 +217,9 @@ async def test_nor_is_one_that_was_awaited() -> None:
         gone = [await ran(number) for number in range(3)]
         gc.collect()
         assert [one() for one in gone] == [None] * 3
+
+
+@pytest.mark.parametrize("client", [Once, AsyncOnce])
+def test_a_key_that_is_passed_without_its_name_is_explained(client: type[Any]) -> None:
+    with pytest.raises(ConfigurationError, match=r'decorates functions, not str → .*@once\(key="charge:\{order\}"\)'):
+        client(MemoryStore())("order:{number}")

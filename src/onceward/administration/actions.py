@@ -58,6 +58,7 @@ class Action(Struct, frozen=True, kw_only=True):
     """
 
     verb: Verb
+    """Which of the four changes to make."""
     finding: FindingName | None = None
     undo: bool = False
     force: bool = False

@@ -67,7 +67,9 @@ def refuse_undecoratable(fn: Any) -> None:
 
 
 def refuse_sync(fn: Any) -> None:
+    """Raise for objects that `@once` of an AsyncOnce cannot decorate."""
     refuse_task(fn)
+    refuse_undecoratable(fn)
     if not inspect.iscoroutinefunction(fn):
         raise ConfigurationError(
             f"AsyncOnce decorates async functions, but {fn!r} is not async", hint="make it async def, or use Once"

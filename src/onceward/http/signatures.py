@@ -53,14 +53,22 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
+    """The sender, such as `stripe`. It is only shown, and empty for a scheme of your own without a name."""
     secrets: tuple[bytes, ...]
+    """The accepted signing secrets. A signature made with any of them is valid, so that you can rotate them."""
     read_signature: Callable[[InboundRequest], SignatureData]
     event_id: Callable[[InboundRequest], Any]
+    """Returns the id of the event, which becomes its key. If it raises, the request is answered with 400."""
     event_type: Callable[[InboundRequest], str]
+    """Returns the kind of the event, such as `invoice.paid`."""
     encode: Callable[[bytes], str] = bytes.hex
+    """Converts the MAC to text as the sender writes it: hexadecimal by default."""
     digest: str = "sha256"
-    tolerance: int | None = None  # µs
+    """The hash function of the HMAC, by its name in `hashlib`."""
+    tolerance: int | None = None
+    """How far the signed timestamp may be from now, in µs. None if the sender signs no timestamp."""
     retry_span: Duration | None = None
+    """How long the sender redelivers an event. None if that is not known. A shorter window causes a warning."""
     same_body: bool = True
     handshake: Callable[[InboundRequest], Response | None] = _no_handshake
 

@@ -66,6 +66,7 @@ class Summary(Struct, frozen=True):
     """How dates were read: `dmy`, `mdy` or `ymd`, or empty if no column has dates in such an order."""
 
     dates_detected: bool = False
+    """True if the order of dates was detected from the file, not passed as `dates`."""
     dates_ambiguous: bool = False
     """True if the file shows only dates like 03/04/1980, or both orders: day first was assumed."""
 

@@ -111,7 +111,7 @@ class LatestState(BaseLatestState[T]):
         """Apply thousands of events in one call.
 
         Args:
-            events: `StateEvent` objects, or tuples with the same fields in the same order.
+            events: `StateEvent` objects, or tuples of entity, ordering, value and, if you like, event id.
 
         Returns:
             The outcomes, in input order. An invalid event is `Failed`, and does not affect the others.
@@ -219,7 +219,7 @@ class AsyncLatestState(BaseLatestState[T]):
         """Apply thousands of events in one call.
 
         Args:
-            events: `StateEvent` objects, or tuples with the same fields in the same order.
+            events: `StateEvent` objects, or tuples of entity, ordering, value and, if you like, event id.
 
         Returns:
             The outcomes, in input order. An invalid event is `Failed`, and does not affect the others.

@@ -190,7 +190,7 @@ class Operation:
 
     def is_quick(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Return whether the job of this call is certainly built quickly: little to hash, and no file to read."""
-        return not self._reads_files and is_small((args, kwargs))
+        return not self._reads_files and is_small((*args, *kwargs.values()))
 
     def _key(self, arguments: Mapping[str, Any]) -> Key:
         scope = self.scope if self._tenant is None else self._tenant_scope(self._tenant_of(arguments))

@@ -34,8 +34,10 @@ class Field(Struct, frozen=True):
     """
 
     kind: FieldKind
+    """How values are normalised and compared, such as `EMAIL`."""
     strong: bool = False
     policy: MergePolicy = NEWEST
+    """Which value the person gets if its records differ. By default the newest one."""
     implies: Mapping[str, Callable[[str], str]] = {}
     implies_as_written: Mapping[str, Callable[[str], str]] = {}
 
@@ -68,7 +70,9 @@ class MergeRule(Struct, frozen=True):
     """
 
     fields: tuple[str, ...]
+    """The fields that must all be equal and not empty."""
     confidence: float = 0.95
+    """The probability, from 0 to 1, that such records belong to one person."""
 
     @property
     def slots(self) -> tuple[str, ...]:

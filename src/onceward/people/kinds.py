@@ -42,12 +42,16 @@ SLIGHT: Final = -1.0
 
 
 class MatchLevel(NamedTuple):
-    """A degree of agreement with its probabilities, as described above."""
+    """A degree of agreement, and how likely it is. Over the levels of a field, each probability adds up to 1."""
 
     name: str
+    """What reviewers and evidence show, such as `close`."""
     same: float
+    """How often two records of the same person (or dwelling) agree to this degree, from 0 to 1."""
     household: float
+    """How often those of two members of one household (or places in one town) do."""
     strangers: float
+    """How often those of two strangers (or places elsewhere) do."""
     colleagues: float | None = None
     """None: the same as `strangers`."""
 
@@ -76,7 +80,10 @@ class FieldKind(Struct, frozen=True):
     """
 
     name: str
+    """What messages call the kind, such as `full name`."""
     normalise: Callable[..., str]
+    """Converts a value to the key that is compared. Returns an empty string if there is nothing to compare, and
+    raises `ValueError` for a value that cannot be read."""
     levels: tuple[MatchLevel, ...] = ()
     compare: Callable[[str, str], int] = distance.always_different
     role: Role = "person"

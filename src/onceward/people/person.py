@@ -17,11 +17,17 @@ class Contribution(Struct, frozen=True):
     """What one source record says about a person, and which rule assigned it to this person."""
 
     source: str
+    """The system or file that the record came from, such as `crm`."""
     record: str
+    """The id of the record within its source."""
     fields: Mapping[str, Any]
+    """The values as the source wrote them."""
     at: datetime
+    """When the source says that this was true. If the source gave no time, when the record arrived."""
     rule: str
+    """What assigned the record to this person, such as `similarity`, or `split` if an operator did."""
     confidence: float
+    """The probability, from 0 to 1, that this assignment is correct."""
     number: int = 0
     """Id of this contribution in this database. `people.split(person, [number])` moves it out of the person."""
 

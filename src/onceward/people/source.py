@@ -29,9 +29,13 @@ class Evidence(Struct, frozen=True):
     """How one field of two records compares. `weight` is in bits: positive supports the same person, negative not."""
 
     field: str
+    """The compared field, such as `surname`."""
     level: str
+    """How far the values agree, such as `equal` or `close`."""
     here: str
+    """The normalised value of the new record."""
     there: str
+    """The normalised value of the record that it was compared with."""
     weight: float
 
 
@@ -45,12 +49,15 @@ class Decision(Struct, frozen=True):
     """
 
     action: Action
+    """What happened: a person was created, updated, left as it was (`skipped`) or needs a review; or the record was
+    rejected."""
     person: str | None
     rule: str
     reason: str
     confidence: float = 1.0
     candidate: str | None = None
     evidence: tuple[Evidence, ...] = ()
+    """How the fields compare with those of the most similar record. Empty if similarity did not decide."""
     merged: tuple[str, ...] = ()
     """People merged into this one: their ids redirect here from now on."""
 

@@ -80,8 +80,11 @@ class Schema(Struct, frozen=True):
     """The version of a store's tables, the version that this code writes, and the statements that migrate to it."""
 
     version: int
+    """The version of the existing tables. 0 if there are none."""
     latest: int
+    """The version that this code creates."""
     min_reader: int
+    """The lowest `latest` with which code may use these tables. If yours is lower, upgrade this process."""
     statements: tuple[str, ...]
     """Execute them in one transaction. Empty if the schema is up to date."""
 
@@ -150,7 +153,9 @@ class HealthFinding(Struct, frozen=True):
     """
 
     name: str
+    """What was checked, such as `persistence`."""
     ok: bool
+    """Whether it is as it should be."""
     detail: str
     unsafe: bool = False
 

@@ -128,6 +128,7 @@ class CounterTotals(Struct, frozen=True):
     now: int
     since: int
     hours: dict[int, Counts]
+    """Counts by scope and counter name, for each hour since 1970 in which anything was counted."""
 
     @property
     def scopes(self) -> list[str]:

@@ -29,12 +29,15 @@ class ListingFilter(Struct, frozen=True, kw_only=True):
     """
 
     states: tuple[RecordState, ...] = WORK_STATES
+    """Any of these states. By default all except FREE, whose records contain no work."""
     scopes: tuple[str, ...] = ()
     tenants: tuple[str, ...] = ()
     prefix: str = ""
+    """The start of the readable key. Empty matches every key."""
     id: str = ""
     note: str = ""
     error_type: str = ""
+    """The class name of the stored exception, such as `ValueError`. Empty matches every record."""
     claimed_since: int | None = None
     claimed_before: int | None = None
     sagas: bool = False

@@ -19,6 +19,8 @@ class Common(Struct, Generic[T], frozen=True, kw_only=True):
 
     `value` is the result, if there is one; `key` the readable key; `reason` one word for logs and responses;
     `attempt` and `token` belong to the attempt that the outcome describes; `applied`: this call made the change.
+    `kind` is the class in lower case, such as `"replayed"`. `executed` and `replayed` are true only for the classes of
+    these names.
     """
 
     kind: ClassVar[str] = "outcome"

@@ -52,11 +52,14 @@ class Filter(Struct, frozen=True):
 
 
 class SortOrder(StrEnum):
-    """Sort order of records: last updated first, last created first, or by readable key."""
+    """How a listing sorts records."""
 
     UPDATED = "updated"
+    """Last updated first."""
     CREATED = "created"
+    """Last created first."""
     KEY = "key"
+    """By readable key, ascending."""
 
 
 SORT_KEYS: dict[SortOrder, Callable[[Record], tuple[Any, bytes]]] = {
@@ -74,6 +77,7 @@ class Page(Struct, frozen=True):
     """
 
     records: list[Record]
+    """The records of this page, in the order of the scan."""
     cursor: bytes | None
     now: int
     unreadable: tuple[str, ...] = ()

@@ -22,10 +22,15 @@ class RecordState(StrEnum):
     """What is known about the work under a key."""
 
     FREE = "FREE"
+    """No work: only the last token is kept, so that the next owner gets a larger one."""
     PENDING = "PENDING"
+    """A worker owns the key. It is processing the work, or it stopped renewing its lease."""
     COMPLETED = "COMPLETED"
+    """The effect happened. Deliveries get the stored result until the window ends."""
     FAILED = "FAILED"
+    """The last attempt failed: for good (final), or until its retry is due."""
     PARKED = "PARKED"
+    """It is unknown whether the effect happened. Nothing runs until an operator resolves the key."""
 
 
 class AfterCrash(IntEnum):

@@ -44,4 +44,5 @@ class Delivery(Struct, frozen=True, eq=False, gc=False):
     """
 
     message: Message
+    """What the broker delivered. A redelivery of it is another delivery of the same message."""
     handle: Any = None

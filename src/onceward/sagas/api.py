@@ -39,21 +39,37 @@ class SagaChoices(TypedDict, total=False):
     """The options of a saga as a whole. Options of a step are passed to `Step`."""
 
     lease: Duration
+    """How long a worker may be silent before another one continues the saga."""
     window: Window | Duration
+    """How long a completed saga is replayed."""
     wait: Duration
+    """How long a call waits for another worker that runs the same saga."""
     on_running: Literal["wait", "raise"]
+    """What a call does while another worker runs the same saga: wait, or raise `AlreadyRunning`."""
     on_done: Literal["replay", "raise"]
+    """What a call does if the saga was done before: return its results, or raise `AlreadyDone`."""
     retry_span: Duration | None
+    """How long the sender redelivers. None if that is not known. A shorter `window` causes a warning."""
     on_lost: OnLost
+    """What happens when another worker took over: the next write is refused, or async steps are cancelled too."""
     settle_timeout: Duration | None
+    """How long to keep sending the results to a store that does not respond. None for the default."""
     on_store_down: OnStoreDown
+    """Whether to raise or to run unprotected if the store cannot be reached."""
     fingerprint: FingerprintSource
+    """Which parts of the input must be equal under one key."""
     store_result: bool
+    """Whether the results of the steps are returned to later deliveries."""
     max_result_bytes: int
+    """The maximum size of the encoded results."""
     compress_from: int | None
+    """The size in bytes from which results are compressed. None for never."""
     reasons: Mapping[str, str]
+    """Your own words for the outcomes of this saga."""
     store_input: bool
+    """Whether the input is stored, so that a recovery worker can finish the saga. True by default."""
     max_input_bytes: int
+    """The maximum size of the stored input. Larger input raises before anything is claimed."""
 
 
 class DeclaredSaga:

@@ -34,17 +34,24 @@ class Direction(StrEnum):
     """Whether a saga does or undoes its steps. It changes at most once, from FORWARD to COMPENSATING."""
 
     FORWARD = "forward"
+    """The saga does its steps, in order."""
     COMPENSATING = "compensating"
+    """The saga undoes the steps that were done, in reverse order."""
 
 
 class StepProgress(StrEnum):
     """What the journal knows about a step."""
 
-    BEGUN = "begun"  # the intent is written: `do` may have been called, and may have taken effect
+    BEGUN = "begun"
+    """The intent is stored: `do` may have been called, and may have taken effect."""
     DONE = "done"
-    NOT_DONE = "not done"  # the step was begun, and certainly had no effect
-    UNDOING = "undoing"  # the intent of `undo`
+    """`do` returned, and its result is stored."""
+    NOT_DONE = "not done"
+    """The step was begun, and certainly had no effect."""
+    UNDOING = "undoing"
+    """The intent of `undo` is stored: it may have been called, and may have taken effect."""
     UNDONE = "undone"
+    """`undo` returned."""
 
 
 class JournalEntry(Struct, frozen=True, omit_defaults=True):
@@ -55,15 +62,24 @@ class JournalEntry(Struct, frozen=True, omit_defaults=True):
     """
 
     name: str
+    """The step, as it was passed to `Step`."""
     progress: StepProgress
+    """How far the step has come."""
     token: int
+    """The token of the owner that stored the latest intent."""
     kind: StepKind = StepKind.COMPENSATABLE
+    """The kind of the step when it was begun: `compensatable`, `pivot` or `retriable`."""
     attempts: int = 1
+    """How often `do` was begun since the first time, or since an operator reset it."""
     undo_attempts: int = 0
+    """How often `undo` was begun."""
     result: bytes | None = None
     error_type: str = ""
+    """The class of the last exception of `do` or `undo`. Empty if there was none, and again once `do` succeeded."""
     error: str = ""
+    """The message of that exception."""
     final: bool = False
+    """True if the step gets no further attempt: its exception is declared as `final`, or an operator said so."""
     unsure: bool = False
 
 

@@ -20,6 +20,7 @@ class Loaded(Struct, frozen=True):
     """
 
     load_id: str
+    """The id that identifies the load: a second load with this id is a replay."""
     rows: int
     duplicates: int
     """Rows whose key occurs earlier in the batch."""
@@ -37,6 +38,7 @@ class Merged(Struct, frozen=True):
     """The verdict for each row, in input order: inserted, the same as the existing row, or different from it."""
 
     verdicts: Sequence[Verdict]
+    """One per row: `inserted`, `same` or `different`."""
 
     @property
     def inserted(self) -> int:

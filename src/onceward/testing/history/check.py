@@ -23,6 +23,7 @@ class Violation(Struct, frozen=True):
 
     id: bytes | None
     explanation: str
+    """The contradiction as text: the operations, and what the state table expects instead."""
     operations: list[Operation]
     """The operations that show it."""
 
@@ -31,16 +32,21 @@ class Report(Struct, frozen=True):
     """What was checked, and what was found."""
 
     operations: int
+    """How many operations the history has."""
     keys: int
+    """How many different keys they are about."""
     unanswered: int
+    """Operations that got no answer: an error, a lost reply or a killed process."""
     overlapping: int
     """Operations during which another operation on the same key was in progress. If 0, there was no concurrency."""
     violations: list[Violation]
+    """The contradictions that were found: at most one per key, and one if the clock went back."""
     undecided: list[bytes]
     """Keys for which the search exceeded its budget: neither linearizable nor violated."""
     evaluations: int
     """How often the state table was evaluated."""
     seconds: float
+    """How long the check took."""
 
     @property
     def linearizable(self) -> bool:

@@ -28,27 +28,34 @@ class Forget(Struct, frozen=True):
     """`forget` of one key."""
 
     id: bytes
+    """The id of the record."""
     force: bool = False
+    """Whether to free the key even if its owner is alive."""
     seen: ExpectedRecord | None = None
+    """The token and state that the operator saw. None if the change does not depend on them."""
 
 
 class Read(Struct, frozen=True):
     """`read` of one key."""
 
     id: bytes
+    """The id of the record, whether it exists or not."""
 
 
 class Scan(Struct, frozen=True):
     """One record in a page of a `scan`. Records missing from a page are not recorded."""
 
     id: bytes
+    """The id of the record that the page contained."""
 
 
 class Lookup(Struct, frozen=True):
     """A `lookup` that returned a record. A lookup without a result proves nothing and is not recorded."""
 
     id: bytes
+    """The id of the record that was found."""
     fingerprint: bytes
+    """The fingerprint of the caller's payload. A lookup returns only a record with the same one."""
 
 
 Request = ClaimRequest | Renewal | Complete | Fail | Park | Release | Resolve | Forget | Read | Scan | Lookup
@@ -80,11 +87,15 @@ class Operation(Struct, frozen=True):
     """
 
     by: str
+    """The worker that made the call."""
     request: Request
+    """What the worker asked the store to do."""
     called: int
     returned: int | None
     answer: Answer | None
+    """What the store returned. None if the call raised, or if its process died first."""
     error: str = ""
+    """The type and message of the exception. Empty if there was an answer, or if the process died."""
 
     @property
     def id(self) -> bytes:
@@ -93,7 +104,7 @@ class Operation(Struct, frozen=True):
 
     @property
     def verb(self) -> str:
-        """The kind of the request, such as `claim` or `settle`."""
+        """The kind of the request, such as `claim` or `complete`."""
         return VERBS[type(self.request)]
 
     @property

@@ -40,8 +40,10 @@ class HandlerResult(Struct, frozen=True):
     """The result of one delivery. If `attempt` is above 1, an earlier attempt failed or its worker died."""
 
     kind: ResultKind
+    """How the delivery ended. `running` and `failed` cause a redelivery, all others acknowledge it."""
     attempt: int = 0
     why: str = ""
+    """The reason of a failure or rejection. Empty otherwise."""
 
     @classmethod
     def of(cls, outcome: Outcome[Any]) -> HandlerResult:
@@ -72,7 +74,9 @@ class Effect(Struct, frozen=True):
     """A kind of effect of the system, and what is promised for it."""
 
     name: str
+    """What the audit counts, such as `charge`."""
     promise: str
+    """What is guaranteed for it, in words: the report shows it next to the name."""
 
 
 class Audit(Struct, frozen=True):
@@ -83,7 +87,9 @@ class Audit(Struct, frozen=True):
     """
 
     expected: int
+    """How many effects there should be: one per event, for each kind of effect."""
     effects: int
+    """How many there are."""
     duplicates: Sequence[str] = ()
     lost: Sequence[str] = ()
     wrong: Sequence[str] = ()

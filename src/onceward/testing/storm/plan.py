@@ -44,8 +44,11 @@ class Plan(Struct, frozen=True):
     late: int = 300
     """Positions by which the other copies may be late."""
     seed: int = 1
+    """The same seed produces the same traffic, kills and pauses."""
     store: str = ""
+    """The URL of a store. If empty, the system uses its embedded default."""
     guarded: bool = True
+    """If False, the workers run without Onceward, and the audit should find duplicates."""
     patience: float = 60.0
     """Seconds without any acknowledgement after which the run fails."""
     folder: str = ""

@@ -30,12 +30,19 @@ class Run(Struct, frozen=True):
     """The result of a run: the audit, the results of the workers, and the duration in seconds."""
 
     system: str
+    """What the tested `System` calls itself in the report."""
     effects: list[Effect]
+    """The kinds of effects that the audit counted, with their guarantees."""
     plan: Plan
+    """The plan that was executed."""
     events: int
+    """How many different events were delivered."""
     score: Score
+    """What the workers reported."""
     audit: Audit
+    """What really happened."""
     took: float
+    """Seconds from the start of the services to the end of the audit."""
 
 
 def ignore_score(_score: Score) -> None:

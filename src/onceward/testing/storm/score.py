@@ -13,20 +13,31 @@ class Score(Struct):
     delivered: int = 0
     """Sent to a worker; redeliveries count again."""
     acknowledged: int = 0
+    """Deliveries that need no redelivery. A second acknowledgement of the same delivery does not count."""
     executed: int = 0
+    """Results: the effect happened in this delivery."""
     replayed: int = 0
+    """Results: the effect had happened before."""
     stale: int = 0
+    """Results: a newer event had been applied."""
     parked: int = 0
+    """Results: it is unknown whether the effect happened."""
     rejected: int = 0
+    """Results: the delivery can never succeed."""
     running: int = 0
+    """Results: another worker was processing the same event."""
     failed: int = 0
+    """Results: the attempt failed and is repeated."""
     taken_over: int = 0
+    """Executed deliveries whose earlier worker was killed or paused."""
     killed: int = 0
+    """Workers that were killed with SIGKILL."""
     redelivered: int = 0
     """Deliveries whose worker was killed."""
     paused: int = 0
     """Workers that were stopped during a delivery for longer than their lease, and resumed."""
     seconds: float = 0.0
+    """The duration of the run so far."""
     progress: float = 0.0
     """From 0 to 1."""
     last_failure: str = ""
