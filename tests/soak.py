@@ -68,6 +68,7 @@ ENDPOINTS = ("tests/http/test_transactional_crashes.py",)
 """Every framework on PostgreSQL and SQLite, killed at every point; and PostgreSQL restarted under load."""
 SITE = ("tests/docs/test_site_in_browser.py",)
 COUNTERS = ("tests/chaos/test_counters.py",)
+SERVICES = ("tests/services/test_killed_services.py",)
 DJANGO = tuple(f"tests/integration/test_django_{name}.py" for name in ("killed", "celery", "adoption", "gevent"))
 PEOPLE = ("tests/integration/test_people_link.py", "tests/integration/test_people_order.py")
 """On Spark, which is installed by `make soak` only."""
@@ -333,6 +334,7 @@ def parts(small: bool, minutes: float, seconds: float = A_STORM) -> dict[str, Ca
             ONCEWARD_TEST_BACKENDS="postgres valkey firestore",
         ),
         "A server that is killed": partial(killed_server, small=small),
+        "Services": partial(suite, "The five systems as services, killed under load", SERVICES, profile),
         "Django": partial(suite, "Django, killed at every stage", DJANGO, profile, ONCEWARD_DJANGO_KILLS="1"),
         "Queues": partial(queues, profile, *(("400", "2") if small else ("20000", "40"))),
         "The console": partial(console, profile, small=small),

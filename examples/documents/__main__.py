@@ -40,7 +40,11 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] == ["storm"]:
         return storm.main("examples.documents.storm:SYSTEM", arguments[1:])
     env = os.environ.get
-    parser = argparse.ArgumentParser(prog="python -m examples.documents", description="Process each document once.")
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.documents",
+        description="Process each document once.",
+        epilog="serve accepts webhooks that are signed with the secret $WEBHOOK_SECRET (whsec_…, base64).",
+    )
     parser.add_argument("command", choices=("demo", "watch", "serve", "show", "storm"), nargs="?", default="demo")
     parser.add_argument("folder", type=Path, nargs="?", help="contains inbox/; by default also records, files and rows")
     parser.add_argument("file", type=Path, nargs="?", help="show the record of this file")
@@ -48,35 +52,47 @@ def main(arguments: list[str]) -> int:
         "--inbox",
         default=env("INBOX"),
         metavar="URL",
-        help="gs://…, s3://… or file:///…, instead of inbox/ in the folder",
+        help="gs://…, s3://… or file:///…, instead of inbox/ in the folder; $INBOX",
     )
-    parser.add_argument("--store", default=env("STORE"), help="URL of the records (default: sqlite, in the folder)")
-    parser.add_argument("--objects", default=env("OBJECTS"), help="URL of the files (default: bucket/ in the folder)")
     parser.add_argument(
-        "--warehouse", default=env("WAREHOUSE"), help="URL of the rows (default: sqlite, in the folder)"
+        "--store", default=env("STORE"), help="URL of the records (default: sqlite, in the folder); $STORE"
+    )
+    parser.add_argument(
+        "--objects", default=env("OBJECTS"), help="URL of the files (default: bucket/ in the folder); $OBJECTS"
+    )
+    parser.add_argument(
+        "--warehouse", default=env("WAREHOUSE"), help="URL of the rows (default: sqlite, in the folder); $WAREHOUSE"
     )
     parser.add_argument(
         "--models",
         default=env("MODELS_URL"),
-        help="URL of the models' API, key in $MODELS_KEY (default: a local simulation)",
+        help="URL of the models' API, key in $MODELS_KEY (default: a local simulation); $MODELS_URL",
     )
-    parser.add_argument("--cheap-model", default=CHEAP, help="asked first, default %(default)s")
-    parser.add_argument("--strong-model", default=STRONG, help="asked if the other is wrong twice, default %(default)s")
     parser.add_argument(
-        "--lease", default=LEASE, help="how long a claim outlives a crashed worker, default %(default)s"
+        "--cheap-model", default=env("CHEAP_MODEL", CHEAP), help="asked first, default %(default)s; $CHEAP_MODEL"
+    )
+    parser.add_argument(
+        "--strong-model",
+        default=env("STRONG_MODEL", STRONG),
+        help="asked if the other is wrong twice, default %(default)s; $STRONG_MODEL",
+    )
+    parser.add_argument(
+        "--lease",
+        default=env("LEASE", LEASE),
+        help="how long a claim outlives a crashed worker, default %(default)s; $LEASE",
     )
     parser.add_argument(
         "--heartbeat",
-        default=HEARTBEAT,
-        help="interval of lease renewals, at most half of the lease, default %(default)s",
+        default=env("HEARTBEAT", HEARTBEAT),
+        help="interval of lease renewals, at most half of the lease, default %(default)s; $HEARTBEAT",
     )
     parser.add_argument(
-        "--deliveries", metavar="URL", help="records of webhook events, default: beside those of documents"
+        "--deliveries",
+        default=env("DELIVERIES"),
+        metavar="URL",
+        help="records of webhook events, default: beside those of documents; $DELIVERIES",
     )
-    parser.add_argument(
-        "--oidc-audience", metavar="URL", help=f"{PUSH} requires Google's signed token for this audience"
-    )
-    parser.add_argument("--oidc-email", metavar="ADDRESS", help="the service account of the push subscription")
+    server.add_oidc_options(parser, f"requests to {PUSH}")
     parser.add_argument("--fail-open", action="store_true", help="while the store is down, run without a claim")
     server.add_options(parser)
     parser.add_argument("--verbose", action="store_true", help="log every event")
@@ -161,10 +177,11 @@ def run(chosen: argparse.Namespace, documents: Documents) -> None:
             for name, fact in (documents.record(content_key(chosen.file)) or {"status": "never seen"}).items():
                 print(f"{name:<16} {fact}")
         else:
-            serve(chosen, arrivals, stack.enter_context(Once(deliveries_url(chosen), app="documents", counters=True)))
+            deliveries = stack.enter_context(Once(deliveries_url(chosen), app="documents", counters=True))
+            serve(chosen, arrivals, documents.once, deliveries)
 
 
-def serve(chosen: argparse.Namespace, arrivals: Inbox | Bucket, deliveries: Once) -> None:
+def serve(chosen: argparse.Namespace, arrivals: Inbox | Bucket, once: Once, deliveries: Once) -> None:
     routes: dict[str, Any] = {}
     if os.environ.get("WEBHOOK_SECRET"):
         routes["/"] = Announcements(arrivals, deliveries, os.environ["WEBHOOK_SECRET"]).endpoint
@@ -177,7 +194,7 @@ def serve(chosen: argparse.Namespace, arrivals: Inbox | Bucket, deliveries: Once
         routes[PUSH] = arrivals.push(deliveries, check)
     logging.getLogger("documents").setLevel(logging.NOTSET)
     print(f"routes: {', '.join(f'POST {path}' for path in routes)}", flush=True)
-    server.serve(server.as_asgi(Paths(routes)), deliveries, chosen)
+    server.serve(server.as_asgi(Paths(routes)), once, chosen, deliveries)
 
 
 class Paths:

@@ -10,6 +10,7 @@ from typing import Any
 
 from examples.fleet.stores import opened_fleet
 from examples.service import server
+from onceward.errors import OncewardError
 from onceward.http.push import query_token
 from onceward.http.tokens import Check
 from onceward.testing import storm
@@ -30,15 +31,26 @@ def main(arguments: list[str]) -> int:
         default=env("PUSH_TOKEN"),
         help="require ?token=… on pushes; without it, every local program may push; $PUSH_TOKEN",
     )
-    serve.add_argument("--oidc-audience", metavar="URL", help="require Google's signed token for this audience")
-    serve.add_argument("--oidc-email", metavar="ADDRESS", help="the service account of the push subscription")
-    serve.add_argument("--oidc-issuer", metavar="URL", help="another provider of signed tokens than Google")
-    serve.add_argument("--oidc-keys", metavar="URL", help="the public keys of that provider (JWKS)")
+    server.add_oidc_options(serve, "pushes")
     serve.add_argument(
-        "--topic", action="append", default=[], metavar="SUBSCRIPTION=TOPIC", help="the topic of a subscription"
+        "--oidc-issuer", default=env("OIDC_ISSUER"), metavar="URL",
+        help="another provider of signed tokens than Google; $OIDC_ISSUER",
+    )  # fmt: skip
+    serve.add_argument(
+        "--oidc-keys", default=env("OIDC_KEYS"), metavar="URL", help="public keys of that provider (JWKS); $OIDC_KEYS"
     )
-    serve.add_argument("--per-region", action="store_true", help="one document for each region of a service")
+    serve.add_argument(
+        "--topic", action="append", metavar="SUBSCRIPTION=TOPIC",
+        help="the topic of a subscription; may be repeated; $TOPICS, separated by commas",
+    )  # fmt: skip
+    serve.add_argument(
+        "--per-region", action="store_true", default=env("PER_REGION") == "1",
+        help="one document for each region of a service; $PER_REGION=1",
+    )  # fmt: skip
     chosen = parser.parse_args(arguments)
+    chosen.topic = chosen.topic or [one for one in env("TOPICS", "").split(",") if one]
+    if not all(all(one.partition("=")) for one in chosen.topic):
+        parser.error("--topic is SUBSCRIPTION=TOPIC")
     if server.is_public(chosen.host) and not (chosen.token or chosen.oidc_audience):
         parser.error(
             f"on {chosen.host}, pushes must be authenticated: pass --oidc-audience and --oidc-email, or --token"
@@ -71,4 +83,7 @@ def _check(chosen: argparse.Namespace) -> Check | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except OncewardError as error:
+        sys.exit(f"python -m examples.fleet: {error}")

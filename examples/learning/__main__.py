@@ -93,9 +93,14 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     import_users = commands.add_parser("import", help="import a CSV file of users")
     import_users.add_argument("file", type=Path)
     for command in (serve, process, consume, import_users):
-        command.add_argument("--folder", type=Path, default=Path(), help="folder of the data files")
+        command.add_argument(
+            "--folder", type=Path, default=Path(os.environ.get("FOLDER", "")), help="folder of the data files; $FOLDER"
+        )
     for command in (serve, process, import_users):
-        command.add_argument("--warehouse", default="", metavar="URL", help="postgresql://… or bigquery://…")
+        command.add_argument(
+            "--warehouse", default=os.environ.get("WAREHOUSE", ""), metavar="URL",
+            help="postgresql://… or bigquery://…; $WAREHOUSE",
+        )  # fmt: skip
     chosen = parser.parse_args(arguments)
     if chosen.command == "serve":
         if not all(chosen.user.partition(":")):

@@ -164,7 +164,7 @@ class Learning:
                 "agents": related_agents(content["actor"], target),
                 "registration": content.get("context", {}).get("registration", "").lower() or None,
                 "voids": target["id"].lower() if verb == VOIDED else None,
-                "at": instant(content["timestamp"]),
+                "timestamp": instant(content["timestamp"]),
                 "stored": now,
                 "stored_us": microseconds(now),
                 "teams": teams_of(person),

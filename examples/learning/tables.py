@@ -35,7 +35,7 @@ STATEMENTS: Final = Table(
         "object": "text",
         "registration": "text",
         "voids": "text",
-        "at": "time",
+        "timestamp": "time",
         "stored": "time",
         "stored_us": "integer",  # the same in microseconds, because every engine compares numbers alike
         "teams": "json",
@@ -71,7 +71,7 @@ ORDER BY s.statement_id
 
 LEARNERS: Final = """
 SELECT u.user_id, u.name, count(s.statement_id),
-    CAST(least(u.first_seen, min(s.at)) AS VARCHAR), CAST(greatest(u.last_seen, max(s.at)) AS VARCHAR)
+    CAST(least(u.first_seen, min(s.timestamp)) AS VARCHAR), CAST(greatest(u.last_seen, max(s.timestamp)) AS VARCHAR)
 FROM users u LEFT JOIN user_keys k ON k.user_id = u.user_id LEFT JOIN statements s ON s.actor = k.key
 WHERE u.merged_into IS NULL GROUP BY u.user_id, u.name, u.first_seen, u.last_seen ORDER BY u.user_id
 """

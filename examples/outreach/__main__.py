@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from examples.service import server
+from onceward.errors import OncewardError
 from onceward.testing import storm
 
 from .app import Outreach
@@ -24,6 +25,7 @@ from .settings import VARIABLES, from_environment
 
 FILES = Path(__file__).with_name("files")
 SYSTEM = "examples.outreach.storm:SYSTEM"
+LEASE_HELP = "how long a claim outlives a crashed worker, instead of the leases in onceward.toml; $LEASE"
 
 
 def morning(folder: Path, database: str, output: Any = print) -> None:
@@ -72,12 +74,13 @@ def serve(arguments: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--database", help="URL; $OUTREACH_DATABASE")
+    parser.add_argument("--lease", default=os.environ.get("LEASE"), type=float, metavar="SECONDS", help=LEASE_HELP)
     server.add_options(parser)
     chosen = parser.parse_args(arguments)
     token, secret = (os.environ.get(f"OUTREACH_{name}") for name in ("REPLIES_TOKEN", "ENRICHMENT_SECRET"))
     if not token and not secret:
         parser.error("nothing to serve: set OUTREACH_REPLIES_TOKEN or OUTREACH_ENRICHMENT_SECRET")
-    with closing(from_environment(chosen.database)) as outreach:
+    with closing(from_environment(chosen.database, lease=chosen.lease)) as outreach:
         server.serve(server.as_asgi(Endpoint(outreach, token, secret)), outreach.once, chosen)
     return 0
 
@@ -112,4 +115,7 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except OncewardError as error:
+        sys.exit(f"python -m examples.outreach: {error}")

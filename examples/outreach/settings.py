@@ -20,7 +20,7 @@ OUTREACH_ENRICHMENT_SECRET  secret of the provider of enrichments (whsec_…), f
 """
 
 
-def from_environment(database: str | None = None) -> Outreach:
+def from_environment(database: str | None = None, *, lease: float | None = None) -> Outreach:
     """Return a worker with the settings of the environment."""
     env = os.environ.get
     api = env("OUTREACH_API", "http://localhost:8080")
@@ -31,4 +31,4 @@ def from_environment(database: str | None = None) -> Outreach:
         pager=env("OUTREACH_PAGER", api),
     )
     url = database or env("OUTREACH_DATABASE", "sqlite:///outreach.db")
-    return Outreach(url, smtp=env("OUTREACH_SMTP", "localhost:25"), api=remotes)
+    return Outreach(url, smtp=env("OUTREACH_SMTP", "localhost:25"), api=remotes, lease=lease)

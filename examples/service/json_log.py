@@ -7,17 +7,23 @@ import logging
 import sys
 from datetime import UTC, datetime
 
+STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "color_message"}
+"""Attributes of every record. The others were passed as `extra`."""
+
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as JSON."""
+    """Formats a record as JSON. Texts and numbers that were passed as `extra` are fields of their own."""
 
     def format(self, record: logging.LogRecord) -> str:
-        entry = {
+        entry: dict[str, str | float] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "severity": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
         }
+        for name, value in vars(record).items():
+            if name not in STANDARD and isinstance(value, str | int | float) and value != "":
+                entry.setdefault(name, value)
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return json.dumps(entry, ensure_ascii=False)

@@ -34,26 +34,48 @@ def add_options(parser: argparse.ArgumentParser, port: int = 8080) -> None:
     parser.add_argument("--metrics-token", default=env("METRICS_TOKEN"), help="for GET /metrics; $METRICS_TOKEN")
 
 
+def add_oidc_options(parser: argparse.ArgumentParser, requests: str) -> None:
+    """Add the options that authenticate requests of Pub/Sub."""
+    env = os.environ.get
+    parser.add_argument(
+        "--oidc-audience", default=env("OIDC_AUDIENCE"), metavar="URL",
+        help=f"{requests} require Google's signed token for this audience; $OIDC_AUDIENCE",
+    )  # fmt: skip
+    parser.add_argument(
+        "--oidc-email", default=env("OIDC_EMAIL"), metavar="ADDRESS",
+        help="the service account of the push subscription; $OIDC_EMAIL",
+    )  # fmt: skip
+
+
 def is_public(host: str) -> bool:
     """Return whether other machines may reach this address."""
     return host != "localhost" and not ip_address(host).is_loopback
 
 
-def serve(app: App, once: Once | AsyncOnce, chosen: argparse.Namespace, **metrics: Any) -> None:
-    """Serve an ASGI application until it is stopped. `metrics` are settings of `prometheus.export`."""
-    asyncio.run(serve_async(app, once, chosen, **metrics))
+def serve(
+    app: App, once: Once | AsyncOnce, chosen: argparse.Namespace, *others: Once | AsyncOnce, **metrics: Any
+) -> None:
+    """Serve an ASGI application until it is stopped.
+
+    The service is ready if the stores of all its clients respond, and `/metrics` has the events of all of them.
+    `metrics` are settings of `prometheus.export`.
+    """
+    asyncio.run(serve_async(app, once, chosen, *others, **metrics))
 
 
-async def serve_async(app: App, once: Once | AsyncOnce, chosen: argparse.Namespace, **metrics: Any) -> None:
+async def serve_async(
+    app: App, once: Once | AsyncOnce, chosen: argparse.Namespace, *others: Once | AsyncOnce, **metrics: Any
+) -> None:
     """As `serve`, inside a running event loop."""
     try:
         import uvicorn  # not needed for demos and storms
     except ModuleNotFoundError:
         sys.exit('serve needs a server: pip install ".[serve]"')
     log_as_json(chosen.log_level)
-    await asyncio.to_thread(check, once) if isinstance(once, Once) else await check_async(once)
-    exported = metrics_app(once, **metrics) if chosen.metrics_token or not is_public(chosen.host) else None
-    wrapped = Operational(app, _ready_check(once), exported, chosen.metrics_token)
+    is_ready = _ready_check(once, *others)
+    await is_ready()
+    exported = metrics_app(once, *others, **metrics) if chosen.metrics_token or not is_public(chosen.host) else None
+    wrapped = Operational(app, is_ready, exported, chosen.metrics_token)
     config = uvicorn.Config(
         wrapped,
         host=chosen.host,
@@ -92,18 +114,19 @@ async def check_async(once: AsyncOnce) -> None:
     await once.read(READINESS_KEY)
 
 
-def _ready_check(once: Once | AsyncOnce) -> IsReady:
+def _ready_check(*clients: Once | AsyncOnce) -> IsReady:
     async def is_ready() -> None:
-        if isinstance(once, Once):
-            await asyncio.to_thread(check, once)
-        else:
-            await check_async(once)
+        for once in clients:
+            if isinstance(once, Once):
+                await asyncio.to_thread(check, once)
+            else:
+                await check_async(once)
 
     return is_ready
 
 
-def metrics_app(once: Once | AsyncOnce, **settings: Any) -> App | None:
-    """Return the metrics of this client as an ASGI application, or None if prometheus-client is not installed."""
+def metrics_app(once: Once | AsyncOnce, *others: Once | AsyncOnce, **settings: Any) -> App | None:
+    """Return the metrics of these clients as an ASGI application, or None if prometheus-client is not installed."""
     try:
         from prometheus_client import CollectorRegistry, make_asgi_app
     except ModuleNotFoundError:
@@ -112,6 +135,8 @@ def metrics_app(once: Once | AsyncOnce, **settings: Any) -> App | None:
 
     registry = CollectorRegistry()
     prometheus.export(once, registry, **settings)
+    for other in others:
+        prometheus.export(other, registry, pending=False)
     app: App = make_asgi_app(registry)
     return app
 

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import httpx
 import msgspec
@@ -29,11 +30,11 @@ from onceward.testing import storm
 
 
 @contextmanager
-def opened_desk(store: str, bureau_url: str) -> Iterator[Desk]:
+def opened_desk(store: str, bureau_url: str, **choices: Any) -> Iterator[Desk]:
     """Open a desk on that store, or on SQLite in a temporary folder if there is none."""
     with tempfile.TemporaryDirectory(prefix="onceward-submissions-") as folder:
         store = store or f"sqlite:///{folder}/submissions.db"
-        desk = Desk(store, bureau_url, QuoteTable(store, folder))
+        desk = Desk(store, bureau_url, QuoteTable(store, folder), **choices)
         desk.once.migrate()
         desk.quotes.create()
         try:
@@ -82,7 +83,7 @@ async def consume_all(desk: Desk, queue: MemoryQueue) -> None:
 
 def serve(chosen: argparse.Namespace) -> int:
     """Serve `POST /submissions` until stopped."""
-    with bureau_at(chosen.bureau) as url, opened_desk(chosen.store, url) as desk:
+    with bureau_at(chosen.bureau) as url, opened_desk(chosen.store, url, lease=chosen.lease) as desk:
         server.serve(server.as_asgi(application(desk, brokers(chosen.brokers))), desk.once, chosen, **METRICS)
     return 0
 
@@ -90,7 +91,7 @@ def serve(chosen: argparse.Namespace) -> int:
 def consume(chosen: argparse.Namespace) -> int:
     """Consume submissions from a queue until stopped."""
     log_as_json(chosen.log_level)
-    with bureau_at(chosen.bureau) as url, opened_desk(chosen.store, url) as desk:
+    with bureau_at(chosen.bureau) as url, opened_desk(chosen.store, url, lease=chosen.lease) as desk:
         server.check(desk.once)
         run_all([consumer(desk, open_queue(chosen.queue))], lambda line: print(line, flush=True))
     return 0
@@ -129,6 +130,9 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         )
     for command in (serving, consuming):
         command.add_argument("--bureau", default=env("BUREAU_URL", ""), help="URL of the credit bureau; $BUREAU_URL")
+        command.add_argument(
+            "--lease", default=env("LEASE", "60s"), help="how long a claim outlives a crashed worker; $LEASE"
+        )
     server.add_options(serving, port=8000)
     serving.add_argument("--brokers", default=env("BROKERS", ""), metavar="TOKEN=NAME,…", help="tokens; $BROKERS")
     consuming.add_argument(

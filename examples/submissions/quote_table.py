@@ -11,6 +11,7 @@ from typing import Any
 from examples.submissions.rules import Quote, Submission
 from onceward import current_async_claim, current_claim
 from onceward.operations.claim import BaseClaim
+from onceward.stores.postgres.url import parse
 
 COLUMNS = "risk TEXT, decision TEXT, premium TEXT, charge TEXT"
 WRITER_TIMEOUT = 10.0  # seconds to wait for the single writer of SQLite
@@ -21,12 +22,13 @@ class QuoteTable:
 
     def __init__(self, store: str, folder: str | Path, *, name: str = "quotes", joined: bool | None = None) -> None:
         kind, _, location = store.partition("://")
-        self._postgres = store.partition("?")[0] if kind.startswith("postgres") else ""
+        settings = parse(store) if kind.startswith("postgres") else None
+        self._postgres = settings.conninfo if settings else ""
         on_sqlite = kind == "sqlite"
         self._path = location.partition("?")[0].removeprefix("/") if on_sqlite else str(Path(folder) / "quotes.db")
         self.joined = bool(self._postgres or on_sqlite) if joined is None else joined
         self._keyed = not self.joined and joined is None
-        self._name = name
+        self._name = name = f"{settings.schema}.{name}" if settings and settings.schema else name
         placeholder = "%s" if self._postgres else "?"
         self._select = f"SELECT 1 FROM {name} WHERE risk = {placeholder}"
         values = ", ".join([placeholder] * (5 if self._keyed else 4))
@@ -35,6 +37,8 @@ class QuoteTable:
     def create(self) -> None:
         unique = ", attempted TEXT PRIMARY KEY" if self._keyed else ""
         with self._transaction() as connection:
+            if self._postgres and connection.execute("SELECT to_regclass(%s)", (self._name,)).fetchone() != (None,):
+                return  # IF NOT EXISTS would need the privilege to create tables
             connection.execute(f"CREATE TABLE IF NOT EXISTS {self._name} ({COLUMNS}{unique})")
 
     def drop(self) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import itertools
 import json
 import sqlite3
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
+from examples.fleet.handlers.system_events import SystemEvent
 from onceward.stores import MemoryStore
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.clock import FakeClock
@@ -76,6 +81,37 @@ def test_an_event_without_an_id_is_known_by_what_identifies_it(fleet: Served) ->
     assert fleet.push(beat(5, version="2"), "m5") == APPLIED, "other content is another event, and the order decides"
     assert fleet.push(beat(5, version="1"), "m6") == SAME_EVENT, "which is known, and not applied again"
     assert fleet.services()[BILLING]["version"] == "2"
+
+
+@pytest.mark.mission("E4")
+@pytest.mark.parametrize(
+    ("given", "identity"),
+    [
+        ({}, {}),
+        ({"schemaVersion": "2"}, {"schema": "2"}),
+        ({"eventType": "deployment"}, {"type": "deployment"}),
+        ({"service": "search"}, {"service": "search"}),
+        ({"producedAt": None, "timestamp": "2025-03-01T08:00:07Z"}, {"producedAt": "2025-03-01T08:00:07Z"}),
+        ({"timestamp": "2025-03-01T08:00:07Z"}, {}),
+        ({"region": "eu"}, {"region": "eu"}),
+        ({"status": "down", "version": "9", "sequence": 9, "publishedAt": "2025-03-01T09:00:00Z"}, {}),
+    ],
+    ids=str,
+)
+def test_a_derived_key_is_the_hash_of_schema_type_service_time_and_region_and_of_nothing_else(
+    given: dict[str, Any], identity: dict[str, str]
+) -> None:
+    event = msgspec.convert(beat(5, **given), SystemEvent)
+    unless_given = {
+        "schema": "unknown",
+        "type": "system_event",
+        "service": "billing",
+        "producedAt": "2025-03-01T08:00:05Z",
+        "region": "",
+    }
+    canonical = json.dumps({**unless_given, **identity}, sort_keys=True, separators=(",", ":")).encode()
+    expected = base64.b32encode(hashlib.sha256(canonical).digest()).decode()[:52]
+    assert event.logical_key(event.service, "system_event") == expected
 
 
 # ── E5: ids ──

@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 import sqlite3
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import timedelta
@@ -215,6 +216,25 @@ def test_on_firestore_the_console_shows_the_documents_of_the_mission(
         "m5": "m5",
         "prod__e5": "m5",
     }
+
+
+@pytest.mark.mission("E2", "E7")
+@pytest.mark.fault("F43")
+def test_on_firestore_a_mark_has_the_servers_time_though_the_clock_of_the_machine_is_wrong(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = store_url("firestore", tmp_path, request)
+    from tests.firestore_backends import firestore_client  # it takes a second to import
+
+    right, right_ns, an_hour = time.time, time.time_ns, 3_600
+    with served(url) as fleet:
+        monkeypatch.setattr(time, "time", lambda: right() + an_hour)
+        monkeypatch.setattr(time, "time_ns", lambda: right_ns() + an_hour * 10**9)
+        assert fleet.push(beat(5), "m5") == APPLIED
+        monkeypatch.undo()
+    mark = firestore_client().collection(f"{urlsplit(url).path[1:]}_dedupe").document("m5").get()
+    created_at = (mark.to_dict() or {})["createdAt"]
+    assert abs(mark.create_time - created_at) < timedelta(minutes=10), "create_time is set by the server"
 
 
 # ── E3: what is answered, and counted ──

@@ -137,6 +137,21 @@ def test_the_keys_in_the_store_are_those_of_the_table(env: Environment) -> None:
     assert {f"email:{id}", f"enrich:{id}:website", "reply:<a@b.example>", "charge:acme:7"} < set(keys)
 
 
+@pytest.mark.mission("C1", "C3", "C4")
+def test_each_duplicate_is_logged_with_its_key(env: Environment, caplog: pytest.LogCaptureFixture) -> None:
+    outreach = env.worker()
+    id = outreach.import_prospect(**ANNA)["id"]
+    env.clock.advance("8h5m")
+    with caplog.at_level("INFO", "onceward"):
+        for _ in range(2):
+            outreach.cron.tick()
+            outreach.receive(mail())
+        outreach.send_email(id)
+    skipped = [one.message for one in caplog.records if one.message.startswith("skipped ")]
+    for key in (f"email:{id} ", "reply:<a@b.example> ", "2026-01-01T08:05Z ["):
+        assert any(key in line for line in skipped), (key, skipped)
+
+
 # ── C10: the audit ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 

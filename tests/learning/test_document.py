@@ -75,6 +75,7 @@ def test_case_1_as_written(learning: Learning, lenient: Bus, caplog: pytest.LogC
         lenient.publish(sent)
     assert rows(learning, "SELECT statement_id FROM statements") == [("test-123",)]
     assert "Statement test-123 already exists, skipping duplicate" in caplog.messages
+    assert rows(learning, "SELECT count(s.timestamp) FROM statements s") == [(1,)], "the columns of the document"
     assert learning.get("test-123") is not None
     lenient.publish({**sent, "result": {"success": True}})
     assert count(learning) == 1

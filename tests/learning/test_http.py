@@ -188,11 +188,17 @@ def test_other_versions_are_refused(client: Client, version: str | None) -> None
 
 
 @pytest.mark.parametrize("credentials", ["lms:wrong", "unknown:secret", "lms:", ":", ""])
-def test_an_unknown_client_is_asked_for_a_password_and_nothing_is_stored(client: Client, credentials: str) -> None:
+def test_an_unknown_client_is_asked_for_a_password_and_stores_and_reads_nothing(
+    client: Client, credentials: str
+) -> None:
     answer = client.ask("PUT", statement(), statementId=uuid("s1"), credentials=credentials)
     assert answer.status == 401
     assert headers(answer)["www-authenticate"].startswith("Basic")
     assert client.ids() == []
+    assert client.put(statement()) == 204
+    for query in ({}, {"statementId": uuid("s1")}):
+        refused = client.ask("GET", credentials=credentials, **query)
+        assert (refused.status, uuid("s1") in refused.body.decode()) == (401, False)
 
 
 @pytest.mark.finding("N57")

@@ -25,7 +25,9 @@ from tests.cli.calls import until
 from tests.clients import TOO_LONG
 from tests.integration.test_submissions_example import submission
 from tests.queues.brokers import Broker, OnNats, OnRabbit, OnRedisStreams
+from tests.queues.cloud import OnSQS
 from tests.servers import nats, rabbitmq
+from tests.servers.ministack import Ministack
 from tests.servers.redis import RedisServer, shared
 from tests.services.running import ROOT, Service, started, wait_until_ready
 
@@ -115,16 +117,33 @@ def test_submissions_are_consumed_from_a_broker(kind: str, tmp_path: Path) -> No
     else:
         broker = OnRedisStreams(shared())
         options = f"stream={broker.name}&group=desk"
+    check_consumed(broker, f"{broker.url}?{options}", tmp_path)
+
+
+@pytest.mark.finding("N54")
+def test_submissions_are_consumed_from_sqs(tmp_path: Path) -> None:
+    server = Ministack().begin()
+    try:
+        broker = OnSQS(server.url)
+        account = {"AWS_ACCESS_KEY_ID": "none", "AWS_SECRET_ACCESS_KEY": "none", "AWS_DEFAULT_REGION": "eu-central-1"}
+        url = f"sqs+{server.url}/000000000000/{broker.name}"
+        check_consumed(broker, url, tmp_path, AWS_ENDPOINT_URL_SQS=server.url, **account)
+    finally:
+        server.end()
+
+
+def check_consumed(broker: Broker | OnSQS, url: str, tmp_path: Path, **environment: str) -> None:
+    """Send one submission three times. The service prices it once, and stops when it is told to."""
     asyncio.run(broker.make())
     delivered = [(msgspec.json.encode(submission(number)), f"id-{number}") for number in (1, 2, 3)]
     asyncio.run(broker.send(delivered))
     with bureau(calm=True) as remote:
         command = [
             sys.executable, "-m", "examples.submissions", "consume", "--bureau", remote.url,
-            "--store", f"sqlite:///{tmp_path}/submissions.db", "--queue", f"{broker.url}?{options}",
+            "--store", f"sqlite:///{tmp_path}/submissions.db", "--queue", url,
         ]  # fmt: skip
         with (tmp_path / "log").open("w") as log:
-            process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+            process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, env={**os.environ, **environment})
         try:
             until(lambda: (tmp_path / "submissions.db").exists() and _settled(tmp_path), TOO_LONG)
             process.send_signal(signal.SIGTERM)

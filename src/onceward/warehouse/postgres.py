@@ -68,7 +68,11 @@ class PostgresWarehouse:
         self._schema = settings.schema
         self._lock = threading.RLock()
         self._connection: psycopg.Connection[Any] | None = None
-        self._in_transaction(lambda cursor: self._execute_locked(cursor, [CREATE_LOADS]))
+        try:
+            self._in_transaction(lambda cursor: self._create_missing(cursor, LOADS, [CREATE_LOADS]))
+        except BaseException:
+            self.close()
+            raise
 
     def prepare(self, table: Table) -> None:
         columns = ", ".join(f'"{name}" {TYPES[kind]}' for name, kind in table.columns.items())
@@ -76,12 +80,16 @@ class PostgresWarehouse:
         create = f"CREATE TABLE IF NOT EXISTS {table.quoted} ({columns}, PRIMARY KEY ({quoted(table.key)}))"
 
         def work(cursor: Any) -> None:
-            self._execute_locked(cursor, [*schemas, create])
+            self._create_missing(cursor, table.quoted, [*schemas, create])
             _check(cursor, table)
 
         self._in_transaction(work)
 
-    def _execute_locked(self, cursor: Any, statements: list[str]) -> None:
+    def _create_missing(self, cursor: Any, table: str, statements: list[str]) -> None:
+        """Create a table. If it exists, execute nothing: IF NOT EXISTS would need the privilege to create tables."""
+        cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (table,))
+        if cursor.fetchone()[0]:
+            return
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", (CREATE_LOCK,))
         for statement in statements:
             cursor.execute(statement)
