@@ -12,11 +12,11 @@ from itertools import count
 
 from onceward import Once
 from onceward.engine.totals import HourlyCounts
-from onceward.runtime import counters
+from onceward.runtime import background, counters
 
 NAME = "count"
 PAUSE = 0.002  # seconds between calls, to leave processor time for others
-counters.WRITE_INTERVAL = 0.02  # seconds: as often as if hours passed
+background.WRITE_INTERVAL = 0.02  # seconds: as often as if hours passed
 
 
 class ReportingCounts(HourlyCounts):

@@ -123,7 +123,7 @@ def test_other_commands_never_migrate_but_say_what_does(old: Path, words: tuple[
 
 def test_a_missing_file_is_created_by_migrate_and_not_by_a_read(folder: Path) -> None:
     assert "no tables yet" in call("migrate", "--dry-run", "-o", "table").stdout
-    assert call("migrate", "--sql").stdout.count("CREATE TABLE") == 6
+    assert call("migrate", "--sql").stdout.count("CREATE TABLE") == 7
     assert call("migrate").exit_code == Exit.REFUSED
     assert list(folder.iterdir()) == []
     assert call("migrate", "--yes").exit_code == 0

@@ -42,7 +42,7 @@ def test_an_old_schema_names_the_store_to_migrate(folder: Path) -> None:
 def test_migrate_with_yes_does_not_print_every_statement() -> None:
     result = call("migrate", "--yes", "--store", "sqlite:///shop.db")
     assert "CREATE TABLE" not in result.stderr
-    assert "15 statements, which --dry-run shows" in result.stderr
+    assert "16 statements, which --dry-run shows" in result.stderr
 
 
 def test_a_mistyped_scope_suggests_the_nearest_one() -> None:

@@ -14,6 +14,7 @@ from onceward.stores.memory.store import MemoryStore
 from tests.conformance import (
     broken,
     broken_counts,
+    broken_key_history,
     broken_latest,
     broken_listings,
     broken_lookups,
@@ -251,6 +252,15 @@ CAUGHT_BY: dict[type[MemoryStore], tuple[str, ...]] = {
     broken_counts.WritesOnEmptySave: ("saving_no_rows_returns_the_time_and_writes_nothing",),
     broken_counts.ReturnsTheMachinesTime: ("the_time_is_that_of_the_store",),
     broken_counts.NeverExpiresCounts: ("old_rows_are_hidden_and_deleted",),
+    broken_key_history.ReadsTheLatestFirst: ("events_are_read_as_they_were_written_the_latest_last",),
+    broken_key_history.InsertsEveryEvent: ("an_event_written_twice_counts_once_and_summed_events_add_up",),
+    broken_key_history.KeepsEveryEvent: ("only_the_latest_events_of_a_key_are_kept",),
+    broken_key_history.TrustsLateEvents: ("an_event_of_a_missing_or_forgotten_record_is_not_written",),
+    broken_key_history.KeepsTheHistoryOfForgottenKeys: ("an_event_of_a_missing_or_forgotten_record_is_not_written",),
+    broken_key_history.KeepsTheHistoryOfDeletedRecords: (
+        "purge_deletes_the_events_with_the_record",
+        "erasure_deletes_the_events_of_a_key_that_was_free_before",
+    ),
 }
 
 NEED_ANOTHER_FACTORY = {
@@ -298,6 +308,7 @@ def test_every_broken_store_is_tested_and_every_check_has_a_broken_store() -> No
         for module in (
             broken,
             broken_counts,
+            broken_key_history,
             broken_lookups,
             broken_latest,
             broken_listings,

@@ -6,6 +6,8 @@ from typing import Any
 
 from onceward import Once
 from onceward.errors import OncewardError
+from onceward.protocol.history import HistoryEvent
+from onceward.runtime.bridge import run
 
 HOSTILE = (
     '<script>alert("xss")</script>',
@@ -55,8 +57,25 @@ def filled_shop(url: str, *, hostile: bool = False) -> Once:
         attempt(fail, text)
         with once.claim(f"noted:{text}", name="noted", note={text or "note": text}) as claim:
             claim.complete(text)
+        attempt(attack, text)
+        plant_history(once, once.key(f"noted:{text}", name="noted").id, text)
     assert once.counters is not None
     return once
+
+
+def plant_history(once: Once, id: bytes, text: str) -> None:
+    """Write events whose every text is hostile, even the name: another program may have written them."""
+    [answer] = run(once.store.read([id], timeout=30))
+    assert answer.record is not None
+    assert once.store.history is not None
+    names = ("failed", "taken_over", "mismatch", "parked", text.replace("\0", ""))
+    events = [
+        HistoryEvent(
+            id, answer.record.token, name, answer.now, answer.now, 7, 2, text, text, text, answer.now + 10**12, text
+        )
+        for name in names
+    ]  # fmt: skip
+    run(once.store.history.append_history(events, timeout=30))
 
 
 def attempt(work: Any, argument: Any) -> None:

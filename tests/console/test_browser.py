@@ -71,6 +71,39 @@ def test_hostile_texts_run_nothing_on_any_page(page: Page, store: str) -> None:
         assert page.locator("main img, main script, main iframe").count() == 0
 
 
+def test_the_page_of_a_key_tells_its_life(page: Page, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'life.db'}"
+    outcomes: list[Exception | str] = [ValueError("<b>declined</b>"), "done"]
+
+    def fail_then_complete() -> None:
+        with Once(url, history="all") as once:
+
+            def charge() -> str:
+                outcome = outcomes.pop(0)
+                if isinstance(outcome, Exception):
+                    raise outcome
+                return outcome
+
+            for _ in range(4):
+                try:
+                    once.run("order:1", charge)
+                except ValueError:
+                    continue
+
+    in_thread(fail_then_complete)
+    with console(url) as address:
+        page.goto(f"{address}/keys")
+        page.locator("[data-row-link]").first.click()
+        events = page.locator(".timeline").first.locator("li:not(.planned)")
+        expect(events).to_have_count(5)
+        kinds = [(events.nth(n).get_attribute("class") or "").strip() for n in range(5)]
+        assert kinds == ["claimed", "failed", "claimed", "completed", "replayed"]
+        expect(events.nth(1)).to_contain_text("failed: ValueError: <b>declined</b>")
+        expect(events.nth(4)).to_contain_text("replayed 2 times")
+        expect(page.locator(".gap").last).to_contain_text("every 60 s")
+        check_page(page, page.url)
+
+
 def test_two_operators_decide_about_one_record(page: Page, store: str) -> None:
     with console(store, "--write") as address:
         page.goto(f"{address}/parked")

@@ -13,7 +13,7 @@ import pytest
 
 from onceward import Once, StoreUnavailable
 from onceward.protocol.counters import COUNTS_RETENTION, HOUR, CounterTotals
-from onceward.runtime import counters as writing
+from onceward.runtime import background as writing
 from onceward.stores.sqlite import SQLiteStore
 from tests.clients import SyncClient
 from tests.integration.counting import counted, counting, sums, work
@@ -30,7 +30,7 @@ def test_what_is_left_is_written_at_close(counting: SyncClient, client: SyncClie
 def test_without_a_thread_the_counters_are_written_at_close(counting: SyncClient, client: SyncClient) -> None:
     counting.once.counters.totals._begin = lambda: None
     counting.run("a", work)
-    assert counting.once.counters._thread is None
+    assert counting.once.background._thread is None
     counting.close()
     assert sums(client) == {"executed": 1}
 

@@ -153,7 +153,7 @@ def test_the_command_shows_prints_and_creates_the_tables(name: str) -> None:
     assert (shown["version"], shown["done"]) == (0, False)
     assert execute("SELECT to_regnamespace(%s)", name) == [(None,)], "it did not create anything"
     script = call("--store", url, "migrate", "--sql").stdout
-    assert script.count("CREATE TABLE") == 6
+    assert script.count("CREATE TABLE") == 7
     made = json.loads(call("--store", url, "migrate", "--yes").stdout)
     assert (made["version"], made["done"]) == (schema.LATEST, True)
     with Once(url) as once:

@@ -21,7 +21,7 @@ HOW = "apt-get install postgresql (any version from 13 on; its server need not r
 URL = "ONCEWARD_TEST_POSTGRES"
 """The variable by which child processes of a test find the server of their worker."""
 
-TABLES = ("records", "audit", "latest", "marks", "counters")
+TABLES = ("records", "audit", "latest", "marks", "counters", "history")
 """All tables that may have rows of a test."""
 
 

@@ -124,7 +124,7 @@ def test_the_tables_live_beside_those_of_the_user(path: Path) -> None:
     assert look(path, "SELECT id FROM orders") == [(1,)]
     tables = {row[0] for row in look(path, "SELECT name FROM sqlite_master WHERE type = 'table'")}
     ours = {"onceward_audit", "onceward_marks", "onceward_meta", "onceward_latest", "onceward_records"}
-    assert tables == {"orders", "onceward_counters", *ours}
+    assert tables == {"orders", "onceward_counters", "onceward_history", *ours}
 
 
 @pytest.fixture

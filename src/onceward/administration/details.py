@@ -11,6 +11,7 @@ from onceward.keys.key import make_key, parse_scope
 from onceward.keys.readable import escape
 from onceward.protocol.audit import AuditEntry, AuditFilter
 from onceward.protocol.listing import ListingFilter
+from onceward.protocol.reasons import DEFAULT_REASONS, Reasons
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.transitions import Row, row_of
 
@@ -20,7 +21,7 @@ from .explain import sentences
 from .model import ActionOption, Evidence, KeyDetail, KeyRow, ParkedPage
 from .record_view import key_row
 from .sagas import journal_or_none, saga_row, saga_sentences
-from .timeline import timeline
+from .timeline import MAX_ENTRIES, read_life
 from .times import time_of
 from .values import stored_input, stored_result
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from .admin import Admin
 
 TIMEOUT: Final = 10.0
-MAX_ENTRIES: Final = 50
 MAX_SCOPES: Final = 250  # scopes in which an exact key is looked up, in one read
 _hexadecimal = re.compile(r"(?:id:)?([0-9a-fA-F]{64})").fullmatch
 
@@ -61,19 +61,20 @@ async def key_detail(admin: Admin, id: str, *, values: bool) -> KeyDetail | None
     record, now = answer.record, answer.now
     if record is None or not admin.visible.includes(record.scope):
         return None
-    audit = await _audit(admin, record)
-    declared = await policy_text.declaration_of(admin.store, record.scope)
     journal = journal_or_none(record)
+    life = await read_life(admin.store, record, now, journal)
+    declared = await policy_text.declaration_of(admin.store, record.scope)
     return KeyDetail(
         row=key_row(record, now),
         now=time_of(now),
-        explanation=explanation(record, now, audit),
+        explanation=explanation(record, now, life.audit),
         policy=[
             *policy_text.record_policy(record),
             *([] if declared is None else policy_text.declared_policy(declared)),
         ],
-        timeline=timeline(record, now, audit, journal),
-        audit=audit,
+        timeline=life.timeline,
+        gaps=life.gaps,
+        audit=life.audit,
         actions=action_options(record, now),
         result=stored_result(record, admin.codec, admin.redaction, show=values),
         input=stored_input(record, admin.codec, admin.redaction, show=values),
@@ -84,10 +85,10 @@ async def key_detail(admin: Admin, id: str, *, values: bool) -> KeyDetail | None
     )
 
 
-def explanation(record: Record, now: int, audit: list[AuditEntry]) -> list[str]:
+def explanation(record: Record, now: int, audit: Sequence[AuditEntry], reasons: Reasons = DEFAULT_REASONS) -> list[str]:
     """Return what happened to the key, and what a delivery does now, in sentences."""
     return [
-        *sentences(record, now),
+        *sentences(record, now, reasons),
         *saga_sentences(record),
         *(audit_text.sentence(entry, now) for entry in audit),
     ]
@@ -122,10 +123,6 @@ async def parked(admin: Admin, wanted: ListingFilter, cursor: str | None, limit:
     ]
     following = None if page.cursor is None else listing.encode_cursor(page.cursor)
     return ParkedPage(rows, following, time_of(page.now))
-
-
-async def _audit(admin: Admin, record: Record) -> list[AuditEntry]:
-    return await admin.store.audit(AuditFilter(id=record.id), limit=MAX_ENTRIES, timeout=TIMEOUT)
 
 
 async def _audit_of_all(admin: Admin, records: Sequence[Record]) -> dict[bytes, list[AuditEntry]]:

@@ -71,7 +71,8 @@ class TimelineEvent(Struct, frozen=True):
 
     at: datetime
     what: str
-    """created, claimed, renewed, failed, parked, completed, released, retry, window, lease, or the operator's verb."""
+    """created, claimed, taken_over, renewed, completed, replayed, failed, released, mismatch, parked, lost, freed,
+    step, retry, window, lease, or the operator's verb."""
 
     text: str
     who: str = ""
@@ -121,6 +122,11 @@ class KeyDetail(Struct, frozen=True, kw_only=True):
     """The policy in words: of this record, and of its operation as it was declared last, if that is known."""
 
     timeline: list[TimelineEvent]
+    """The life of the key: history, record, audit trail and saga steps in one list, the latest last, then plans."""
+
+    gaps: list[str]
+    """What the timeline does not show, in sentences."""
+
     audit: list[AuditEntry]
     actions: list[ActionOption]
     result: StoredValue

@@ -7,11 +7,11 @@ from typing import Any
 import click
 
 from onceward.administration import json_values as values
-from onceward.administration.audit_text import sentence as audit_sentence
 from onceward.administration.console_url import console_url
-from onceward.administration.explain import sentences
+from onceward.administration.details import explanation
 from onceward.administration.record_view import record_as_json, state_text
-from onceward.administration.sagas import saga_sentences
+from onceward.administration.sagas import journal_or_none
+from onceward.administration.timeline import event_as_json, event_line, read_life
 from onceward.errors import OncewardError
 from onceward.keys.readable import escape
 from onceward.protocol.duration import microseconds
@@ -190,7 +190,8 @@ def _fact_text(fact: Any) -> str:
 def explain(key: str) -> None:
     """Explain in plain sentences what happened to a key, by whom, when, and what a delivery does now.
 
-    If ONCEWARD_CONSOLE_URL is set, the last line is the address of the key in the console.
+    The history below lists every claim, takeover, failure and manual change that is known, the latest last. If
+    ONCEWARD_CONSOLE_URL is set, the last line is the address of the key in the console.
 
     \b
     Examples:
@@ -199,21 +200,24 @@ def explain(key: str) -> None:
     """
     with opened_store(store_url()) as store:
         record, now = find_one(store, key, scope())
-        trail = auditing.audit_trail(store, record)
-    explanation = [
-        *sentences(record, now, declared_reasons(record)),
-        *saga_sentences(record),
-        *(audit_sentence(entry, now) for entry in trail),
-    ]
+        life = run(read_life(store, record, now, journal_or_none(record)))
+    sentences = explanation(record, now, life.audit[: auditing.MAX_RECORD_ENTRIES], declared_reasons(record))
     url = console_url(record.id)
     if wants_json():
-        document = {**record_as_json(record, now), "now": display.iso(now), "explanation": explanation}
+        document = {
+            **record_as_json(record, now),
+            "now": display.iso(now),
+            "explanation": sentences,
+            "timeline": [event_as_json(event) for event in life.timeline],
+            "gaps": life.gaps,
+        }
         display.print_json(document if url is None else {**document, "console": url})
         return
     click.secho(display.cut(f"{record.key}  {state_text(record, now)}  in {record.scope}", 300), bold=True,
                 color=display.color_mode())  # fmt: skip
-    for sentence in [*explanation, *([] if url is None else [f"Console: {url}"])]:
-        click.echo(display.cut(sentence, 1000))
+    history = [f"  {event_line(event)}" for event in life.timeline]
+    for line in [*sentences, "History:", *history, *life.gaps, *([] if url is None else [f"Console: {url}"])]:
+        click.echo(display.cut(line, 1000))
 
 
 def operation_of(scope: str) -> str:

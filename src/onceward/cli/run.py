@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -26,6 +26,7 @@ from onceward.errors import (
 )
 from onceward.operations.block import ClaimBlock
 from onceward.protocol.hints import cli_command, resolve_hint
+from onceward.protocol.history import HistoryMode
 from onceward.protocol.secrets import url_without_secrets
 from onceward.stores.registry import ENVIRONMENT
 
@@ -177,7 +178,12 @@ def run_command(
 
     with stops.installed():
         try:
-            once = Once(settings["store"], app=settings["app"], tenant=settings["tenant"] or None)
+            once = Once(
+                settings["store"],
+                app=settings["app"],
+                tenant=settings["tenant"] or None,
+                history=cast("HistoryMode", settings["history"]),  # checked with the other settings
+            )
             enable_counters(once)
             block = once.claim(key, name=name, payload=payload, **choices)
             return _run_claimed(once, block, perform, key, parks=settings["after_crash"] == "park")

@@ -12,6 +12,7 @@ from onceward.observe.thresholds import Thresholds, parse_thresholds
 from onceward.operations.settings_file import OPERATIONS, declared_operations, find_settings
 from onceward.operations.table import Operations
 from onceward.protocol.duration import microseconds
+from onceward.protocol.history import MODES
 from onceward.protocol.secrets import url_without_secrets
 from onceward.protocol.suggest import did_you_mean
 from onceward.stores.registry import DEFAULT, ENVIRONMENT
@@ -27,6 +28,7 @@ DEFAULTS: dict[str, str] = {
     "wait": "24h",
     "settle_timeout": "10m",
     "after_crash": "rerun",
+    "history": "problems",
 }
 PURPOSES: dict[str, str] = {
     "store": "where the records are",
@@ -39,6 +41,7 @@ PURPOSES: dict[str, str] = {
     "wait": "run: wait for another owner",
     "settle_timeout": "run: retry storing the result",
     "after_crash": "run: action after a crash",
+    "history": "run: which events to keep",
 }
 """What each setting is for, short enough for 80 columns. Settings of `run` do not apply to your Python code."""
 
@@ -50,7 +53,7 @@ RULES = "rules"
 """A table, only in files: the thresholds of `onceward check`, each with a default."""
 
 MAY_BE_EMPTY = ("tenant", "scope")  # meaning no tenant, and all scopes
-CHOICES = {"output": ("auto", "table", "json"), "after_crash": ("rerun", "park")}
+CHOICES = {"output": ("auto", "table", "json"), "after_crash": ("rerun", "park"), "history": MODES}
 
 
 class EffectiveSetting(NamedTuple):

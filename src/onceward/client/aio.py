@@ -63,6 +63,8 @@ class AsyncOnce(AsyncAdministration, AsyncFeatures, OperationDecorator[AsyncDeco
             test guesses about payloads.
         cache: How many completed results this process caches. 0 caches none.
         counters: Whether to count outcomes by scope and hour in the store, for `stats` and `check`.
+        history: What to keep of earlier attempts, for the console and `explain`: `"problems"` (default), `"all"` or
+            `"off"`. It is written in the background, and costs calls without problems nothing.
         operations: Declared operations for `@once.operation(name)`: a file such as `"onceward.toml"`, a mapping, or an
             `Operations` object.
         mode: `"enforce"` (default), `"observe"` or `"off"`. $ONCEWARD_MODE overrides it.
@@ -316,8 +318,7 @@ class AsyncOnce(AsyncAdministration, AsyncFeatures, OperationDecorator[AsyncDeco
         )
         self.engine.closed = True
         await asyncio.to_thread(self.heartbeat.close)
-        if self.counters is not None:
-            await asyncio.to_thread(self.counters.close)
+        await asyncio.to_thread(self.background.close)
         await self.engine.store.close()
         close_loop(self.engine)
 

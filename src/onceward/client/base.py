@@ -18,6 +18,7 @@ from onceward.errors import ConfigurationError, OncewardWarning
 from onceward.keys.fingerprint import checked_fingerprint_key, fingerprint, hash_arguments
 from onceward.keys.key import Key, Scope, make_key
 from onceward.operations.operation import NO_ARGUMENT_HASHES, KeySource, Operation, codec_for, label_of, name_of
+from onceward.protocol.history import HistoryMode
 from onceward.protocol.note import validate_note
 from onceward.protocol.policy import Defaults, Policy
 from onceward.protocol.ports import Store
@@ -31,7 +32,7 @@ from onceward.runtime.owner import THIS_PROCESS
 from onceward.stores.registry import open_store, store_url
 
 from .controls import ClientControls
-from .counting import make_counters
+from .counting import start_collecting
 from .declarations import DeclaredOperations, DeclaringEngine
 from .declared_functions import DeclaredFunctions, warn_if_never_stored
 from .refusals import refuse_async_find, refuse_function_settings, refuse_no_store, refuse_skip
@@ -50,7 +51,7 @@ MAX_CACHED_SCOPES = 1_000
 
 
 CLIENT_OPTIONS = (
-    "app", "tenant", "cipher", "accept_plain", "fingerprint_key", "cache", "counters", "operations", "mode"
+    "app", "tenant", "cipher", "accept_plain", "fingerprint_key", "cache", "counters", "history", "operations", "mode",
 )  # fmt: skip
 DECORATOR_OPTIONS = ("key", "name", "tenant", "version")
 BLOCK_OPTIONS = ("name", "payload", "note", "type")
@@ -71,6 +72,7 @@ class BaseClient(ClientControls):
         fingerprint_key: bytes | None = None,
         cache: int = 0,
         counters: bool = False,
+        history: HistoryMode = "problems",
         operations: OperationsSource | None = None,
         mode: Mode | None = None,
         **defaults: Unpack[Defaults],
@@ -89,6 +91,7 @@ class BaseClient(ClientControls):
         self.fingerprint_key = checked_fingerprint_key(fingerprint_key)
         self._cache = cache
         self._counts = counters
+        self._history: HistoryMode = history
         self.policy = Policy().with_settings(defaults, also_allowed=CLIENT_OPTIONS)
         self._defaults = dict(defaults)
         self._table = None if operations is None else _operations_table(operations)
@@ -112,7 +115,7 @@ class BaseClient(ClientControls):
 
             store = CachedStore(store, self._cache)
         bus = logging_bus()
-        self.counters = make_counters(store, bus) if self._counts else None
+        self.background, self.counters = start_collecting(store, bus, counters=self._counts, history=self._history)
         self.heartbeat = Heartbeat(store, bus)
         self.engine = self._engine_type(store, self._runtime(), self.heartbeat, bus, THIS_PROCESS)
         self.engine.declared = DeclaredOperations()
@@ -337,7 +340,7 @@ class BaseClient(ClientControls):
                 f"a {type(self).__name__} on a store object cannot be pickled; create it from a URL: {type(self).__name__}('sqlite:///…')"
             )
         settings: dict[str, Any] = {"app": self._app, "tenant": self._tenant, "cache": self._cache, "mode": self._mode}
-        settings |= self._defaults
+        settings |= {**self._defaults, "history": self._history}
         if self._counts:
             settings["counters"] = True
         if self._table is not None:

@@ -53,6 +53,8 @@ class Once(Administration, Features, OperationDecorator[Decorator, SkippingDecor
             test guesses about payloads.
         cache: How many completed results this process caches. 0 caches none.
         counters: Whether to count outcomes by scope and hour in the store, for `stats` and `check`.
+        history: What to keep of earlier attempts, for the console and `explain`: `"problems"` (default), `"all"` or
+            `"off"`. It is written in the background, and costs calls without problems nothing.
         operations: Declared operations for `@once.operation(name)`: a file such as `"onceward.toml"`, a mapping, or an
             `Operations` object.
         mode: `"enforce"` (default), `"observe"` or `"off"`. $ONCEWARD_MODE overrides it.
@@ -334,8 +336,7 @@ class Once(Administration, Features, OperationDecorator[Decorator, SkippingDecor
         for engine in engines:
             engine.closed = True
         self.heartbeat.close()
-        if self.counters is not None:
-            self.counters.close()
+        self.background.close()
         if self._async_engines:
             from .aio import close_async_twin
 

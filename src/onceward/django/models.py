@@ -68,3 +68,13 @@ class HourCount(models.Model):
     class Meta:
         db_table = "onceward_counters"
         default_permissions = ()
+
+
+class HistoryEvent(models.Model):
+    """What happened to a key before its current attempt."""
+
+    id = models.BinaryField(primary_key=True)
+
+    class Meta:
+        db_table = "onceward_history"
+        default_permissions = ()

@@ -27,6 +27,7 @@ from onceward.protocol.capabilities import (
     Counters,
     Erasure,
     Health,
+    History,
     LatestStates,
     Lookup,
     Migrations,
@@ -260,6 +261,11 @@ class DjangoStore(Capabilities):
     def counters(self) -> Counters | None:
         """None for the thread that writes counters in the background of tests: it is part of no test."""
         return None if self._is_clone and has_run_tests() else cast("Counters", self._forwarded)
+
+    @property
+    def history(self) -> History | None:
+        """None for the thread that writes in the background of tests, as with counters."""
+        return None if self._is_clone and has_run_tests() else cast("History", self._forwarded)
 
     @property
     def health(self) -> Health | None:

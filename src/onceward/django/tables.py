@@ -11,7 +11,10 @@ from .database_store import require_supported
 
 DROP = (
     "DROP VIEW IF EXISTS onceward_keys",
-    *(f"DROP TABLE IF EXISTS onceward_{name}" for name in ("records", "audit", "latest", "marks", "counters", "meta")),
+    *(
+        f"DROP TABLE IF EXISTS onceward_{name}"
+        for name in ("records", "audit", "latest", "marks", "counters", "history", "meta")
+    ),
 )
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from inspect import CO_COROUTINE
 
 from onceward.errors import StoreError
+from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Release, Verdict
 
 from .attempt import CLAIMING, OWNED, VERIFYING, Attempt
@@ -54,6 +55,8 @@ async def _release(engine: Engine, attempts: Sequence[Attempt]) -> None:
     for one, answer in zip(attempts, answers, strict=True):
         if answer.verdict is Verdict.OK:
             engine.emit("released", one.key, one.record)
+            if engine.history is not None:
+                engine.history.settled(one.record, one.record, answer, RecordState.FREE)
 
 
 def closes_coroutine(attempt: Attempt, error: BaseException | None) -> bool:

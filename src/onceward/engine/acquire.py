@@ -151,6 +151,9 @@ def start_heartbeat(attempt: Attempt, since: float) -> None:
         record = attempt.record
         reason = "" if record.attempt == 1 else "retry" if record.error_type else "taken over"
         engine.emit_wanted("acquired", attempt.key, record, reason=reason)
+    history = engine.history
+    if history is not None and (history.all or attempt.record.attempt > 1):
+        history.claimed(attempt.record)
 
 
 async def refuse(attempt: Attempt, answer: Answer, *, waited: bool = False) -> Outcome[Any] | Exception:
@@ -184,6 +187,8 @@ async def wait_for_key(attempt: Attempt) -> Refusal:
             left = deadline - runtime.monotonic()
             if answer.verdict is not RUNNING or left <= 0 or engine.stopping:
                 return await refuse(attempt, answer, waited=True)
+            if engine.history is not None:
+                engine.history.saw_owner(answer.record)
             attempt.move(WAITING)
             lease = lease_left(answer)
             expiry = left if lease is None else lease + FIRST_PAUSE

@@ -75,6 +75,7 @@ class Engine:
         self.rollout = Rollout()
         # Cached here for speed: every call uses them.
         self.wants: Callable[[str], bool] = bus.wants
+        self.history = bus.history
         self.nonce: Callable[[], bytes] = runtime.nonce
         self.emit_wanted: Emit = self._emit_event
         self.connect(store, heartbeat)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from onceward.keys.key import Key
     from onceward.protocol.record import CompletedRecord, Record
 
+    from .history import HistoryCollector
     from .totals import Totals
 
 
@@ -113,10 +114,12 @@ class Emit(Protocol):
 class Bus:
     """Delivers events to the listeners. `loud(level)` returns whether the default listener (logging) wants them.
 
-    `counts` counts every event by name, with or without listeners. `totals`, if set, counts them by scope too.
+    `counts` counts every event by name, with or without listeners. `totals`, if set, counts them by scope too, and
+    `history` collects what happened to each key.
     """
 
     totals: Totals | None = None
+    history: HistoryCollector | None = None
 
     def __init__(
         self, default: Listener, loud: Callable[[int], bool], complain: Callable[[Event, Exception], None]

@@ -40,6 +40,8 @@ def lookup_outcome(engine: Engine, job: Job) -> Replayed[Any] | None:
             raise error.with_key(key.text) from error.__cause__
     if engine.wants("skipped"):
         engine.emit_wanted("skipped", key, done, reason=job.policy.reasons.done)
+    if engine.history is not None and engine.history.all:
+        engine.history.replayed(key.id, done)
     return replayed_outcome(job, done, value)
 
 

@@ -27,6 +27,8 @@ async def refusal_outcome(engine: Engine, job: Job, answer: Answer, *, waited: b
     outcome = await _outcome(engine, job, answer, waited=waited)
     if not engine.rollout.enforces:  # it runs anyway, which the caller reports
         return outcome
+    if engine.history is not None:
+        engine.history.refused(answer, outcome.arguments if isinstance(outcome, Mismatch) else ())
     if isinstance(outcome, Mismatch):
         engine.emit("mismatch", job.key, answer.record, reason=outcome.reason, error=_mismatch_text(outcome))
     else:

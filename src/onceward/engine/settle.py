@@ -77,17 +77,21 @@ async def settle(attempt: Attempt, settlement: AnySettlement, state: RecordState
 
 def on_answer(attempt: Attempt, answer: Answer, state: RecordState) -> None:
     """Apply the store's answer to a settlement. An OK is reported here, whatever is raised afterwards."""
-    engine = attempt.engine
+    engine, claimed, history = attempt.engine, attempt.record, attempt.engine.history
     engine.heartbeat.drop(attempt)
     if answer.verdict is not OK:
         was_settled = attempt.settled_as is not None  # the work completes its claim twice
         attempt.move(SETTLED if was_settled else LOST if answer.verdict is Verdict.LOST else UNKNOWN)
+        if history is not None and attempt.state is LOST:
+            history.settled(claimed, claimed, answer, state)
         return
     attempt.move(SETTLED)
     attempt.settled_as = state
     if answer.record is not None:
         attempt.record = answer.record
     record = attempt.record
+    if history is not None and (history.all or state is not COMPLETED or record.attempt > 1):
+        history.settled(claimed, record, answer, state)
     if state is COMPLETED:
         if engine.wants("completed"):
             engine.emit_wanted("completed", attempt.key, replace(record, state=COMPLETED))

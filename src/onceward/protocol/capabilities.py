@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .audit import AuditSignature
     from .counters import CounterRow, StoredCounts
     from .erasure import ErasureFilter, FoundEntity
+    from .history import HistoryEvent
     from .latest import DedupMark, EntityState
     from .listing import Listing
 
@@ -35,6 +36,7 @@ __all__ = [
     "Erasure",
     "Health",
     "HealthFinding",
+    "History",
     "JoinedStore",
     "LatestStates",
     "Lookup",
@@ -146,6 +148,22 @@ class Counters(Protocol):
         ...
 
 
+class History(Protocol):
+    """Keeps the latest events of each key until its record is deleted or forgotten. `timeout` is in seconds."""
+
+    async def append_history(self, events: Sequence[HistoryEvent], *, timeout: float) -> int:
+        """Write `events`, and drop the oldest of each record beyond `history.MAX_EVENTS`. Return the store's time.
+
+        An event that no longer belongs to its record (`history.belongs_to`) is left out. Without events, the call only
+        returns the time.
+        """
+        ...
+
+    async def read_history(self, id: bytes, *, limit: int, timeout: float) -> list[HistoryEvent]:
+        """Return the latest events of the record `id`, at most `limit`, oldest first."""
+        ...
+
+
 class HealthFinding(Struct, frozen=True):
     """One result of a store's self-check, for operators: whether it is as it should be, and the facts.
 
@@ -215,6 +233,7 @@ CAPABILITIES: Final = (
     "commits",
     "latest",
     "counters",
+    "history",
     "health",
     "erasure",
     "max_result_bytes",
@@ -269,6 +288,11 @@ class Capabilities:
     @property
     def counters(self) -> Counters | None:
         """Keeps counters by hour. None: `once.stats` raises."""
+        return None
+
+    @property
+    def history(self) -> History | None:
+        """Keeps the latest events of each key. None: operators see the current attempt only."""
         return None
 
     @property
@@ -352,6 +376,10 @@ class DelegatedCapabilities(Capabilities):
     @property
     def counters(self) -> Counters | None:
         return self._store.counters
+
+    @property
+    def history(self) -> History | None:
+        return self._store.history
 
     @property
     def health(self) -> Health | None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Counters,
         Erasure,
         Health,
+        History,
         LatestStates,
         Lookup,
         Migrations,
@@ -144,6 +145,11 @@ class Store(Protocol):
     @property
     def counters(self) -> Counters | None:
         """Keeps counters by hour, or None."""
+        ...
+
+    @property
+    def history(self) -> History | None:
+        """Keeps the latest events of each key, or None."""
         ...
 
     @property

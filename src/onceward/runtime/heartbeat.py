@@ -262,7 +262,10 @@ class Heartbeat:
                 return
         self._delayed.pop(hold.nonce, None)
         if verdict is Verdict.OK:
-            self._emit("failed", hold, getattr(delayed.settlement, "error_type", ""))
+            error_type = getattr(delayed.settlement, "error_type", "")
+            self._emit("failed", hold, error_type)
+            if self._bus.history is not None:
+                self._bus.history.failed_later(hold.record, error_type)
 
     def _renew(self, due: list[Lease]) -> None:
         asked_at = self.monotonic()
@@ -284,8 +287,10 @@ class Heartbeat:
                 hold.overdue = False
                 if renewed:
                     self._emit("renewed", hold)
+                    if self._bus.history is not None:
+                        self._bus.history.renewed(hold.record, answer.now)
             elif answer.verdict is Verdict.LOST:
-                self._lost(hold)
+                self._lost(hold, answer.now)
             else:
                 self._not_renewed(hold, f"the store answered {answer.verdict}")
 
@@ -299,7 +304,7 @@ class Heartbeat:
             hold.overdue = True
             self._emit("overdue", hold, error)
 
-    def _lost(self, hold: Lease) -> None:
+    def _lost(self, hold: Lease, now: int) -> None:
         """Mark the lease as lost, unless its owner is just settling it: then the settlement's answer decides."""
         if hold.is_settling:
             hold.renew_at = self.monotonic() + interval(hold)
@@ -308,6 +313,8 @@ class Heartbeat:
             return
         hold.lost = True
         self._emit("lost", hold)
+        if self._bus.history is not None:
+            self._bus.history.lost(hold.record, now)
         if hold.on_lost is not None:
             try:
                 hold.on_lost()

@@ -88,6 +88,13 @@ def _tables() -> dict[str, list[Column[Any]]]:
             _number("number", nullable=False),
             _text("counts", nullable=False),
         ],
+        "history": [
+            _bytes("id", primary_key=True),
+            _number("token", primary_key=True),
+            _text("name", primary_key=True),
+            *(_number(name, nullable=False) for name in ("at", "last_at", "count", "attempt", "retry_at")),
+            *(_text(name, nullable=False) for name in ("owner", "error_type", "error", "detail")),
+        ],
     }
 
 

@@ -42,8 +42,12 @@ async def show(visit: Visit) -> Response:
     if detail is None:
         return visit.render("not_found.html", 404)
     columns = [Column("at", "When", "time"), Column("what", "What"), Column("text", "Text"), Column("who", "Who")]
-    rows = [{"at": one.at, "what": one.what, "text": one.text, "who": one.who} for one in detail.timeline]
-    table = Table("events", columns, rows, EMPTY, now=detail.now, extra={"id": id, "key": detail.row.key})
+    rows = [
+        {"at": one.at, "what": one.what, "text": one.text, "who": one.who, "planned": one.planned}
+        for one in detail.timeline
+    ]
+    extra = {"id": id, "key": detail.row.key, "gaps": detail.gaps}
+    table = Table("events", columns, rows, EMPTY, now=detail.now, extra=extra)
     return visit.table(
         "key.html",
         table,

@@ -46,6 +46,9 @@ class Migration(migrations.Migration):
                     "onceward_counters",
                     ("process", models.BinaryField(primary_key=True, serialize=False)),
                 ),
+                model(
+                    "HistoryEvent", "onceward_history", ("id", models.BinaryField(primary_key=True, serialize=False))
+                ),
             ],
         )
     ]

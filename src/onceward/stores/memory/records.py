@@ -9,6 +9,7 @@ from itertools import count
 
 from onceward.errors import StoreFull
 from onceward.protocol import transitions
+from onceward.protocol.history import HistoryEvent
 from onceward.protocol.record import Record, RecordState
 from onceward.stores.mutex import Mutex
 
@@ -29,6 +30,7 @@ class MemoryRecords:
     def __init__(self) -> None:
         super().__init__()
         self._records: dict[bytes, Record] = {}
+        self._history: dict[bytes, list[HistoryEvent]] = {}
         self._expiry_heap: list[tuple[int, int, bytes]] = []
         self._new_expiries: deque[tuple[int, bytes]] = deque()
         self._sequence = count()
@@ -63,6 +65,7 @@ class MemoryRecords:
             try:
                 if records[id] is record:  # as above
                     del records[id]
+                    self._history.pop(id, None)
                     return True
             except KeyError:
                 pass  # purged by another thread

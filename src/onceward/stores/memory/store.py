@@ -34,6 +34,7 @@ from .audit import MemoryAudit
 from .counters import MemoryCounters
 from .erasure import MemoryErasure
 from .forked import ForkedEntries, ForkedStore
+from .history import MemoryHistory
 from .latest import MemoryLatest
 from .listing import MemoryListing
 
@@ -42,7 +43,9 @@ replays = transitions.replays
 Change = Callable[[Record | None, int], tuple[Record | None, Verdict]]
 
 
-class MemoryStore(MemoryListing, MemoryErasure, MemoryLatest, MemoryCounters, Watchers, BuiltInCapabilities):
+class MemoryStore(
+    MemoryListing, MemoryErasure, MemoryHistory, MemoryLatest, MemoryCounters, Watchers, BuiltInCapabilities
+):
     """Keeps records in a dict: O(1) per call at any size (O(log n) for expiry). `max_records` bounds it.
 
     A full store raises StoreFull and claims nothing: only records that no longer protect their key are evicted. `clock`
@@ -176,6 +179,9 @@ class MemoryStore(MemoryListing, MemoryErasure, MemoryLatest, MemoryCounters, Wa
     ) -> list[Answer]:
         freed = partial(transitions.forget, force=force)
         steps = {id: self._step(id, partial(freed, seen=seen.get(id))) for id in ids}
+        for id, (before, answer) in steps.items():
+            if answer.record is not before:
+                self._history.pop(id, None)
         return self._with_audit(steps, signed)
 
     def _step(self, id: bytes, change: Change) -> tuple[Record | None, Answer]:
@@ -232,6 +238,7 @@ class MemoryStore(MemoryListing, MemoryErasure, MemoryLatest, MemoryCounters, Wa
         self._entity_states = {}
         self._marks = {}
         self._counter_rows = {}
+        self._history = {}
 
 
 def _settle(settlement: AnySettlement, record: Record | None, now: int) -> tuple[Record | None, Verdict]:

@@ -15,6 +15,11 @@ from .maintenance import CHUNK, CallContext, insert_audit
 from .statements import NOW
 
 _DELETE_FREE = "DELETE FROM {}onceward_records WHERE id = ANY ($1::bytea[]) AND state = 'FREE' RETURNING 1"
+_DELETE_HISTORY = """
+DELETE FROM {0}onceward_history AS event WHERE id = ANY ($1::bytea[])
+    AND NOT EXISTS (SELECT FROM {0}onceward_records AS record WHERE record.id = event.id)
+RETURNING 1
+"""
 _SCOPES = "SELECT DISTINCT scope FROM {}onceward_latest WHERE $1::text IS NULL"
 _ENTITIES = "SELECT id, scope, entity FROM {}onceward_latest WHERE scope = ANY ($1::text[])"
 _DELETE_ENTITIES = "DELETE FROM {}onceward_latest WHERE id = ANY ($1::bytea[]) RETURNING 1"
@@ -34,7 +39,10 @@ class PostgresErasure:
         return self
 
     async def delete_free(self, records: Sequence[Record], *, timeout: float) -> int:
-        return await self._change_rows(_DELETE_FREE, [one.id for one in records], timeout)
+        ids = [one.id for one in records]
+        deleted = await self._change_rows(_DELETE_FREE, ids, timeout)
+        await self._change_rows(_DELETE_HISTORY, ids, timeout)
+        return deleted
 
     async def find_entities(self, wanted: ErasureFilter, *, timeout: float) -> list[FoundEntity]:
         found: list[FoundEntity] = await self._run_until(time.monotonic() + timeout, _find_entities, wanted)

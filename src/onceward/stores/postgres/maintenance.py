@@ -223,7 +223,7 @@ async def forget(
     def change(id: bytes, record: Record | None, now: int) -> Step:
         return transitions.forget(record, now, force=force, seen=seen.get(id))
 
-    return await _change(context, ids, change, signed, record_or_stub if force else record_from_row)
+    return await _change(context, ids, change, signed, record_or_stub if force else record_from_row, forgets=True)
 
 
 async def _change(
@@ -232,6 +232,8 @@ async def _change(
     change: Change,
     signed: AuditSignature | None,
     decode: Callable[[Any], Record] = record_from_row,
+    *,
+    forgets: bool = False,
 ) -> list[Answer]:
     """Apply the change. It is first computed without a lock; if nothing changes, no lock is taken."""
     snapshots = await _read_snapshots(context, ids, decode)
@@ -246,6 +248,8 @@ async def _change(
             written, _ = await context.table.write(context.connection, snapshots, changed, context.deadline)
             if len(written) < len(changed):
                 raise PostgresRefused("40001", "a record changed although it was locked")
+            if forgets:
+                await context.rows(context.table.statements.history_delete, list(changed))
             if signed is not None:
                 for entry in audit_entries(signed, lambda id: snapshots[id].record, changed.values()):
                     await insert_audit(context, entry)
@@ -311,7 +315,9 @@ async def purge(
     deleted, entry = 0, progress.audit_entry
     if expired:
         async with context.transaction():
-            deleted = len(await context.rows(statements.delete, *map(list, zip(*expired, strict=True))))
+            gone = await context.rows(statements.delete, *map(list, zip(*expired, strict=True)))
+            await context.rows(statements.history_delete, [id for (id,) in gone])
+            deleted = len(gone)
             if signed is not None and deleted:
                 if entry:
                     await context.rows(statements.audit_raise_count, entry, deleted, now)

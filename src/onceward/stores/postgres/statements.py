@@ -23,7 +23,8 @@ _NAMES: Final = ("claim", "claim_one", "complete", "renew", "read", "lock", "wri
                  "audit_insert", "audit_raise_count", "audit_purge", "advisory_lock", "insert_one", "notify",
                  "latest", "latest_lookup", "latest_lock", "latest_upsert", "latest_update", "latest_insert_marks",
                  "latest_expire", "latest_entities", "latest_marks", "counters_read", "counters_save",
-                 "counters_expire")  # fmt: skip
+                 "counters_expire", "history_lock", "history_append", "history_trim", "history_read",
+                 "history_delete")  # fmt: skip
 
 
 class Statement:
@@ -79,6 +80,11 @@ class Statements:
     counters_read: Statement
     counters_save: Statement
     counters_expire: Statement
+    history_lock: Statement
+    history_append: Statement
+    history_trim: Statement
+    history_read: Statement
+    history_delete: Statement
 
     def fill(self, text: str) -> str:
         for name, value in _placeholders().items():

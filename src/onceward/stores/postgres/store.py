@@ -39,6 +39,7 @@ from . import listing, maintenance, schema
 from .counters import PostgresCounters
 from .erasure import PostgresErasure
 from .errors import RETRYABLE, UNPREPARED, PostgresRefused, explain
+from .history import PostgresHistory
 from .joined import IDENTIFY, PostgresJoined
 from .latest import PostgresLatest
 from .listener import Listener
@@ -58,7 +59,9 @@ STATUS_POLL = 0.02  # seconds between two queries for the status of an open tran
 RETRY_DELAY = 0.005  # seconds before a retryable error is retried
 
 
-class PostgresStore(PostgresLatest, PostgresCounters, PostgresErasure, GroupCommit, Watchers, BuiltInCapabilities):
+class PostgresStore(
+    PostgresLatest, PostgresCounters, PostgresHistory, PostgresErasure, GroupCommit, Watchers, BuiltInCapabilities
+):
     """A PostgreSQL database at this `url`.
 
     `schema` is the schema of the tables (default: that of the URL, else the first of the search path). With

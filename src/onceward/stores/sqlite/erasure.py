@@ -21,6 +21,10 @@ from .maintenance import CHUNK
 Cursor = sqlite3.Cursor
 
 _DELETE_FREE = "DELETE FROM onceward_records WHERE id = ? AND state = 'FREE'"
+_DELETE_HISTORY = """
+DELETE FROM onceward_history
+WHERE id = ? AND NOT EXISTS (SELECT 1 FROM onceward_records AS record WHERE record.id = ?)
+"""
 _ENTITIES = "SELECT id, scope, entity FROM onceward_latest WHERE scope = ?"
 _DELETE_ENTITY = "DELETE FROM onceward_latest WHERE id = ?"
 _REDACT = "UPDATE onceward_audit SET id = x'', scope = '', key = '', why = '' WHERE number = ?"
@@ -40,7 +44,9 @@ class SQLiteErasure:
         return self
 
     async def delete_free(self, records: Sequence[Record], *, timeout: float) -> int:
-        return await self._write_rows(_DELETE_FREE, [(one.id,) for one in records], timeout)
+        deleted = await self._write_rows(_DELETE_FREE, [(one.id,) for one in records], timeout)
+        await self._write_rows(_DELETE_HISTORY, [(one.id, one.id) for one in records], timeout)
+        return deleted
 
     async def find_entities(self, wanted: ErasureFilter, *, timeout: float) -> list[FoundEntity]:
         found: list[FoundEntity] = await self._run(timeout, _find_entities, wanted)

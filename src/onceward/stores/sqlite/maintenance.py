@@ -17,6 +17,7 @@ from onceward.protocol.ports import Filter, Page, SortOrder
 from onceward.protocol.record import READER, AfterCrash, RecordState
 from onceward.stores.sql import COLUMNS, FIELDS, PURGEABLE_FROM, STATES, Row, record_or_stub, records_from_rows
 
+from . import history
 from .table import SELECT_WITHOUT_RESULTS
 
 Cursor = sqlite3.Cursor
@@ -160,4 +161,5 @@ def purge(cursor: Cursor, ids: list[bytes], now: int) -> int:
     found = SELECT_WITHOUT_RESULTS.fetch(cursor, ids, record_or_stub)  # undecodable ones must not block the others
     purgeable = [(id,) for id, record in found.items() if transitions.purgeable(record, now)]
     cursor.executemany("DELETE FROM onceward_records WHERE id = ?", purgeable)
+    history.delete(cursor, [id for (id,) in purgeable])
     return len(purgeable)

@@ -146,7 +146,26 @@ CREATE TABLE onceward_counters (
 `hour` counts from 1970; `counts` is JSON, by scope and name.
 """
 
-MIGRATIONS: tuple[str, ...] = ("\n;\n".join(text.strip() for text in (TABLES, AUDIT, LATEST_STATE, COUNTERS)),)
+HISTORY = """
+CREATE TABLE onceward_history (
+    id           BLOB    NOT NULL,
+    token        INTEGER NOT NULL,
+    name         TEXT    NOT NULL,
+    at           INTEGER NOT NULL,
+    last_at      INTEGER NOT NULL,
+    count        INTEGER NOT NULL DEFAULT 1,
+    attempt      INTEGER NOT NULL DEFAULT 0,
+    owner        TEXT    NOT NULL DEFAULT '',
+    error_type   TEXT    NOT NULL DEFAULT '',
+    error        TEXT    NOT NULL DEFAULT '',
+    retry_at     INTEGER NOT NULL DEFAULT 0,
+    detail       TEXT    NOT NULL DEFAULT '',
+    PRIMARY KEY (id, token, name)
+) STRICT, WITHOUT ROWID
+"""
+"""The history of keys, at most 50 events each. `last_at` is the time of the last of `count` equal events."""
+
+MIGRATIONS: tuple[str, ...] = ("\n;\n".join(text.strip() for text in (TABLES, AUDIT, LATEST_STATE, COUNTERS, HISTORY)),)
 """Migration n leads from version n to n + 1. Never edit a released one."""
 
 LATEST = len(MIGRATIONS)

@@ -44,6 +44,7 @@ from .cache import RecordCache, StaleCache
 from .connection import MEMORY, Cursor, SQLiteConnection
 from .counters import SQLiteCounters
 from .erasure import SQLiteErasure
+from .history import SQLiteHistory
 from .joined import SQLiteJoined, check_connection
 from .latest import SQLiteLatest
 from .many_records import SQLiteManyRecords
@@ -64,7 +65,16 @@ T = TypeVar("T")
 Offload = Callable[..., Coroutine[Any, Any, Any]]
 
 
-class SQLiteStore(SQLiteLatest, SQLiteCounters, SQLiteErasure, SQLiteManyRecords, GroupCommit, Watchers, Capabilities):
+class SQLiteStore(
+    SQLiteLatest,
+    SQLiteCounters,
+    SQLiteHistory,
+    SQLiteErasure,
+    SQLiteManyRecords,
+    GroupCommit,
+    Watchers,
+    Capabilities,
+):
     """A SQLite file in WAL mode. With `synchronous="FULL"`, acknowledged writes survive a power cut.
 
     `path` is the file, which is created if missing. `":memory:"` is one shared connection for one process; it cannot

@@ -14,7 +14,7 @@ from onceward.protocol.record import READER, Record
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, ExpectedRecord, Renewal, Verdict
 from onceward.stores.sql import COLUMNS, FIELDS, Row, record_from_row, record_or_stub, row_from_record
 
-from . import audit
+from . import audit, history
 from .bulk_statement import BulkStatement
 from .cache import StaleCache
 from .rows import COLUMNS_WITHOUT_RESULT, COMPARED, WITHOUT_DECLARED_TYPES, compared_values, storable
@@ -123,6 +123,7 @@ def forget(
         _update(_ALL_COLUMNS).run(cursor, [(*row_from_record(record), record.id) for record in forgotten])
     else:
         write(cursor, found, answers)
+    history.delete(cursor, [record.id for record, _ in steps if record and record is not found[record.id]])
     if signed is not None:
         sign(cursor, signed, found, answers)
     return answers

@@ -25,6 +25,7 @@ from .counters import CounterChecks
 from .factory import StoreFactory
 from .fencing import FencingChecks
 from .histories import HistoryChecks
+from .key_history import KeyHistoryChecks
 from .latest import LatestChecks
 from .latest_histories import LatestHistoryChecks
 from .latest_listing import LatestListingChecks
@@ -60,6 +61,7 @@ class StoreConformance(
     LatestHistoryChecks,
     LatestListingChecks,
     CounterChecks,
+    KeyHistoryChecks,
     RawChecks,
     RaceChecks,
     ProcessChecks,

@@ -134,3 +134,23 @@ CREATE TABLE {schema}onceward_counters (
 ) WITH (
     fillfactor = 50
 )
+;
+-- The history of keys: at most 50 events each, deleted with their record. last_at is the time of the last of count
+-- equal events. The fill factor leaves room for the next version of an event that is counted.
+CREATE TABLE {schema}onceward_history (
+    token        bigint  NOT NULL,
+    at           bigint  NOT NULL,
+    last_at      bigint  NOT NULL,
+    count        bigint  NOT NULL DEFAULT 1,
+    attempt      bigint  NOT NULL DEFAULT 0,
+    retry_at     bigint  NOT NULL DEFAULT 0,
+    id           bytea   NOT NULL,
+    name         text    COLLATE "C" NOT NULL,
+    owner        text    COLLATE "C" NOT NULL DEFAULT '',
+    error_type   text    COLLATE "C" NOT NULL DEFAULT '',
+    error        text    COLLATE "C" NOT NULL DEFAULT '',
+    detail       text    COLLATE "C" NOT NULL DEFAULT '',
+    PRIMARY KEY (id, token, name)
+) WITH (
+    fillfactor = 80
+)
