@@ -30,7 +30,7 @@ EVENTS = int(os.environ.get("ONCEWARD_HISTORY_EVENTS", "100000"))
 SECRET = "4711-SECRET"
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres", "valkey"])
+@pytest.fixture(params=["memory", "sqlite", "postgres", "valkey", "firestore"])
 def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Backend:
     return make_backend(request, tmp_path, clock)
 
