@@ -30,8 +30,11 @@ EVENTS = int(os.environ.get("ONCEWARD_HISTORY_EVENTS", "100000"))
 SECRET = "4711-SECRET"
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres", "valkey", "firestore"])
+@pytest.fixture(
+    params=["memory", "sqlite", "postgres", "valkey", *os.environ.get("ONCEWARD_TEST_BACKENDS", "").split()]
+)
 def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Backend:
+    """Each store; `make soak` adds Firestore, whose emulator is slow."""
     return make_backend(request, tmp_path, clock)
 
 
