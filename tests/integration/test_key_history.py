@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from onceward.administration import Admin, run
 from onceward.engine.history import MAX_PENDING
 from onceward.protocol.history import MAX_EVENTS, HistoryEvent
 from onceward.protocol.record import Record, RecordState
+from onceward.runtime import background
 from onceward.stores import MemoryStore
 from onceward.testing import FakeClock
 from tests.administration.shop import admin_of, fail, park
@@ -386,6 +388,31 @@ def test_the_rest_is_written_at_close_and_a_forked_child_writes_nothing_of_its_p
     assert stored(client, "order:1") == []
     other.close()
     assert len(stored(client, "order:1")) == 2
+
+
+def test_a_store_that_does_not_answer_delays_close_once_and_never_the_exit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exit closes every client a second time. It must not write in the main thread, without a limit."""
+    answers, writers = threading.Event(), []
+
+    class Silent(MemoryStore):
+        def clone(self) -> Silent:
+            writers.append(threading.current_thread())
+            assert answers.wait(60)
+            return self
+
+    monkeypatch.setattr(background, "TIMEOUT", 0.01)
+    once = Once(Silent())
+    with pytest.raises(ValueError, match="declined"), once.claim("order:1"):
+        raise ValueError("declined")
+    once.close()
+    timer = threading.Timer(5, answers.set)  # ends a close that waits, so that the test fails instead of hanging
+    timer.start()
+    once.background.close()
+    was_silent = not answers.is_set()
+    timer.cancel()
+    answers.set()
+    assert was_silent
+    assert threading.main_thread() not in writers
 
 
 def _assert_nothing_collected(client: SyncClient) -> None:
