@@ -93,6 +93,24 @@ def test_people_are_reviewed_and_imports_are_listed(once: Once, tmp_path: Path) 
         assert visitor.json("/imports?format=json")["imports"] == []
 
 
+def test_a_question_about_people_shows_its_evidence(once: Once, tmp_path: Path) -> None:
+    """The page shows what `onceward review` shows: how each field compares, its weight, and the reason."""
+    with People(f"sqlite:///{tmp_path / 'people.db'}") as people:
+        born = {"surname": "Sharma", "date_of_birth": "2004-05-06", "city": "Berlin"}
+        people.add(record("csv", "1", **born, given_name="Tanvir"))
+        asked = people.add(record("csv", "2", **born, given_name="Tanvar", Team="<b>"))
+        visitor = Visitor(console_of(once, people=people))
+        page, [review] = visitor.get("/people").text, visitor.json("/people?format=json")["reviews"]
+        assert asked.reason == review["reason"]
+        assert asked.reason in page
+        assert [(one["field"], one["level"]) for one in review["evidence"]] == [
+            (one.field, one.level) for one in asked.evidence
+        ]
+        for one in asked.evidence:
+            assert f"<td>{one.level}</td><td>{one.weight:+.1f}</td>" in page
+        assert "<td>–</td><td>&lt;b&gt;</td><td></td><td></td>" in page
+
+
 def test_an_answer_is_about_the_people_that_were_shown(once: Once, tmp_path: Path) -> None:
     """Two operators have one question open, and a person changes in the meantime: the later answer changes nothing."""
     with People(f"sqlite:///{tmp_path / 'people.db'}") as people:

@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onceward.people import PERSON, Field, People, kinds
+from onceward.people.match_types import MAX_COMPARED
+from onceward.people.similarity import Similarity
 from tests.people_acceptance import divided
 from tests.people_backends import record
 
@@ -162,3 +164,24 @@ def test_an_address_of_a_role_is_one_contact_if_the_field_says_so() -> None:
         for name in ("Anna Berg", "Bernd Falk"):
             contacts.add(record("csv", name, email="info@acme.example", name=name))
         assert len(contacts) == 1
+
+
+@pytest.mark.finding("N62")
+def test_an_address_of_thousands_compares_each_row_with_a_few(people: People, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Onceward does not know this placeholder, so all rows are one person. The work must not grow with its records."""
+    compared: list[int] = []
+    compare_groups = Similarity.compare_groups
+
+    def counted(self: Similarity, here: Any, there: Any) -> Any:
+        compared.append(len(here) * len(there))
+        return compare_groups(self, here, there)
+
+    monkeypatch.setattr(Similarity, "compare_groups", counted)
+    rows = [record("csv", str(n), email="nothing@nothing.example", name=f"Name{n} Other{n}") for n in range(500)]
+    people.add_many(rows)
+    assert len(people) == 1
+    assert max(compared) <= MAX_COMPARED
+    assert (
+        "although the names"
+        in people.add(record("csv", "more", email="nothing@nothing.example", name="Ada Zech")).reason
+    )

@@ -106,10 +106,13 @@ def learning(folder: Path, store: str) -> Iterator[System]:
 
     def effects(service: Service) -> list[int]:
         headers, auth = {"X-Experience-API-Version": "1.0.3"}, ("learner", "secret")
-        found: dict[str, Any] = httpx.get(
-            f"{service.url}/xAPI/statements?limit=0", headers=headers, auth=auth, timeout=60
-        ).json()
-        return [len({one["id"] for one in found["statements"]}), len(found["statements"])]
+        ids: list[str] = []
+        more = "/xAPI/statements?limit=0"
+        while more:  # the next page
+            page: dict[str, Any] = httpx.get(service.url + more, headers=headers, auth=auth, timeout=60).json()
+            ids += [one["id"] for one in page["statements"]]
+            more = page["more"]
+        return [len(set(ids)), len(ids)]
 
     server = ["--warehouse", store] if store.startswith("postgres") else []
     yield System(["serve", "--folder", str(folder), *server], {}, send, effects, "onceward_executed_total")

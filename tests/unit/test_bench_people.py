@@ -11,7 +11,7 @@ def test_of_a_made_up_register_what_is_accepted_is_true() -> None:
     found = measured("made up", Maker(11).records(250))
     assert found.accepted > 250
     assert found.right / found.accepted > 0.99
-    assert found.f1 > 0.9
+    assert found.f1 > 0.88  # misspelt given names that may be those of twins are asked about
     sure = found.reliability[-1]
     assert sure[4] > 0.99, "matches reported as sure are correct"
 

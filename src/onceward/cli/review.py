@@ -205,15 +205,16 @@ def _print_pair(one: Review) -> None:
     rounded = f"{one.confidence:.0%}"
     likely = "over 99%" if rounded == "100%" else rounded  # it is not certain, so it is a question
     click.echo(f"{one.one.id} and {one.other.id}: {likely} likely the same person")
-    levels = {evidence.field: (evidence.level, f"{evidence.weight:+.1f}") for evidence in one.evidence}
-    evidence_only = [name for name in levels if name not in one.one.fields and name not in one.other.fields]
     rows = [
-        [name, _field_text(one.one, name), _field_text(one.other, name), *levels.get(name, ("", ""))]
-        for name in dict.fromkeys([*levels, *sorted({*one.one.fields, *one.other.fields})])
-        if name not in evidence_only
+        [
+            each.name,
+            _text(each.one),
+            _text(each.other),
+            each.level or "",
+            "" if each.weight is None else f"{each.weight:+.1f}",
+        ]
+        for each in one.fields()
     ]
-    compared = {evidence.field: evidence for evidence in one.evidence}
-    rows += [[name, compared[name].here, compared[name].there, *levels[name]] for name in evidence_only]
     rows.append(["sources", ", ".join(one.one.sources), ", ".join(one.other.sources), "", ""])
     titles = ("FIELD", one.one.id, one.other.id, "COMPARED", "BITS")
     display.print_table(titles, rows, elastic=(1, 2))
@@ -221,8 +222,11 @@ def _print_pair(one: Review) -> None:
 
 
 def _field_text(person: Person, name: str) -> str:
-    value = person.fields.get(name, MISSING)
-    return value if isinstance(value, str) else str(value)
+    return _text(person.fields.get(name))
+
+
+def _text(value: Any) -> str:
+    return MISSING if value is None else str(value)
 
 
 def as_json(one: Review) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from heapq import nsmallest
 from itertools import chain
 from typing import NamedTuple
 
@@ -95,9 +96,11 @@ class BatchState:
         """Return whether an operator said that these units are different people."""
         return other in self._distinct.get(one, ())
 
-    def forms(self, unit: str) -> list[NormalForm]:
-        """Return the normal forms of a unit's records, each once."""
-        return list(dict.fromkeys(self.nodes[number].form for number in sorted(self.members[unit])))
+    def forms(self, unit: str, limit: int | None = None) -> list[NormalForm]:
+        """Return the normal forms of a unit's records, or of its first `limit` records, each once."""
+        members = self.members[unit]
+        numbers = sorted(members) if limit is None else nsmallest(limit, members)
+        return list(dict.fromkeys(self.nodes[number].form for number in numbers))
 
     def units_of(self, people: Iterable[str]) -> set[str]:
         """Return the units of these people that have records."""
@@ -152,13 +155,17 @@ class BatchState:
         found = {unit for unit in units if self.members.get(unit)}
         queue = list(found)
         while queue:
-            for number in self.members[queue.pop()]:
-                for other in self.links.get(number, ()):
+            for number in self.linked(queue.pop()):
+                for other in self.links[number]:
                     unit = self.nodes[other].unit
                     if unit not in found:
                         found.add(unit)
                         queue.append(unit)
-        return sorted(found, key=self._name)
+        return sorted(found, key=self._name) if len(found) > 1 else list(found)
+
+    def linked(self, unit: str) -> set[int]:
+        """Return the records of a unit that have links. A unit may have thousands of records without one."""
+        return self.links.keys() & self.members[unit]
 
     def _name(self, unit: str) -> tuple[str, str]:
         return min((self.nodes[number].source, self.nodes[number].record) for number in self.members[unit])

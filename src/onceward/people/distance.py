@@ -8,6 +8,7 @@ from __future__ import annotations
 from onceward.errors import MissingExtra
 
 from .known_names import are_forms, are_known, are_two_names, sound
+from .misspelt import is_misspelt
 from .normalise.names import GENERATIONS
 
 try:
@@ -21,6 +22,8 @@ HALF = 0.5  # of the letters
 LONG_PLACE = 4  # letters: in a longer name of a place, two typos are tolerated
 SIMILAR, CONTAINED = 80, 95  # percent
 CONSECUTIVE = 20  # numbers: so many members of a family or a team get their numbers one after the other
+FAR_FOR_TWINS = 10  # numbers: those of twins are closer, those of a team may be so far apart
+OTHER_FORM = 2  # the level of given names that are forms of one name
 SHORT_WORD = 3  # letters: up to this length, one typo makes another word
 
 
@@ -39,9 +42,11 @@ def are_alike(here: str, there: str) -> bool:
 
 
 def given_name(here: str, there: str) -> int:
-    """Levels: a typo; a short or other form (`j`, `bob` and `robert`); different. Two common names are not a typo.
+    """Levels: misspelt; a short or other form (`j`, `bob` and `robert`); a letter differs; different.
 
-    Several words are compared one by one: `mohammed ali` and `mohammed amin` are two names.
+    Two common names are different. If a letter differs, and it is not clear that one of them is misspelt, both may be
+    names, such as those of twins: `rahul` and `rahil`. Several words are compared one by one: `mohammed ali` and
+    `mohammed amin` are two names.
     """
     shorter, longer = sorted((here, there), key=len)
     if _is_part(shorter, longer):
@@ -49,19 +54,17 @@ def given_name(here: str, there: str) -> int:
     words, others = here.split(), there.split()
     if len(words) == len(others) > 1 and OSA.distance(here.replace(" ", ""), there.replace(" ", "")) > 1:
         return max(given_name(one, other) for one, other in zip(words, others, strict=True) if one != other)
-    if sound(here) == sound(there):
+    if sound(here.replace(" ", "")) == sound(there.replace(" ", "")):
         return 1
     if are_two_names(here, there):
-        return 3
+        return 4
     if are_forms(here, there):
         return 2
-    if are_known(here, there):
-        return 3
-    if _differ_in_ending(here, there):
-        return 3
+    if are_known(here, there) or _differ_in_ending(here, there):
+        return 4
     if is_typo(here, there):
-        return 1
-    return 2 if len(shorter) >= SHORT_WORD and longer.startswith(shorter) else 3
+        return 1 if is_misspelt(here, there) else 3
+    return 2 if len(shorter) >= SHORT_WORD and longer.startswith(shorter) else 4
 
 
 def _is_part(shorter: str, longer: str) -> bool:
@@ -112,11 +115,16 @@ def number(here: str, there: str) -> int:
 
 
 def assigned_number(here: str, there: str) -> int:
-    """Levels: a typo; a typo that may be the next number; different."""
+    """Levels: a typo; a typo of the last digit but one; a typo that may be the next number; different.
+
+    Two swapped digits are a typo: such numbers are at least 9 apart, and those of a family follow each other closely.
+    """
     if number(here, there) != 1:
-        return 3
-    are_numbers = here.isdecimal() and there.isdecimal()
-    return 2 if are_numbers and abs(int(here) - int(there)) < CONSECUTIVE else 1
+        return 4
+    if not (here.isdecimal() and there.isdecimal()) or sorted(here) == sorted(there):
+        return 1
+    apart = abs(int(here) - int(there))
+    return 2 if apart == FAR_FOR_TWINS else 3 if apart < CONSECUTIVE else 1
 
 
 def address(here: str, there: str) -> int:

@@ -26,6 +26,10 @@ if other fields agree, too. Otherwise only a strong key or an operator merges su
 PERSONAL: Final = -1.5
 """The evidence of a deviation in what tells the members of a household apart: their birth date has to agree too."""
 
+ONE_LETTER: Final = -1.6
+"""The evidence of given names that differ by a letter and may be those of twins, who share everything that a household
+shares, and the birth date. It prevents a merge, unless a strong key or an identifying number of the person agrees."""
+
 ELSEWHERE: Final = -1.5
 """The evidence of another town: name and birth date are not enough then."""
 
@@ -121,8 +125,9 @@ GIVEN_NAME: Final = FieldKind(
     normalise.name,
     (
         MatchLevel("equal", 0.87, 0.012, 0.006, evidence=0),
-        MatchLevel("close", 0.07, 0.01, 0.006, evidence=PERSONAL),
+        MatchLevel("close", 0.035, 0.005, 0.003, evidence=PERSONAL),
         MatchLevel("other form", 0.04, 0.02, 0.013, evidence=PERSONAL),
+        MatchLevel("one letter apart", 0.035, 0.005, 0.003, evidence=ONE_LETTER),
         MatchLevel("different", 0.02, 0.958, 0.975, evidence=NEVER),
     ),
     distance.given_name,
@@ -143,6 +148,9 @@ SURNAME: Final = FieldKind(
 SWAPPED: Final = MatchLevel("swapped", 0.02, 0.0005, 0.00001, evidence=SLIGHT)
 """Given name and surname are interchanged."""
 
+SWAPPED_TWINS: Final = SWAPPED._replace(evidence=ONE_LETTER)
+"""They are interchanged, and a letter of one of them differs: it may be the given name of a twin."""
+
 BIRTH_DATE: Final = FieldKind(
     "birth date",
     normalise.birth_date,
@@ -160,8 +168,9 @@ NUMBER: Final = FieldKind(
     (
         MatchLevel("equal", 0.87, 0.0001, 0.000002, evidence=4),
         MatchLevel("close", 0.048, 0.0001, 0.000008, evidence=3),  # strangers: 80 of 10^7
+        MatchLevel("ten apart", 0.002, 0.00015, 0.0000003, evidence=2.5),
         # A typo, or the next number: twins and families get their numbers one after the other.
-        MatchLevel("consecutive", 0.012, 0.001, 0.000002, evidence=2),
+        MatchLevel("consecutive", 0.01, 0.00085, 0.0000017, evidence=2),
         MatchLevel("different", 0.07, 0.9988, 0.999988, evidence=0),
     ),
     distance.assigned_number,

@@ -20,6 +20,9 @@ SIMILARITY: Final = "similarity"
 CLAIMED: Final = 0.95
 """The confidence of a key that a source sends without being trusted with it."""
 
+MAX_COMPARED: Final = 50
+"""Records of a key that a further record with this key is compared with. Thousands may share an invented address."""
+
 MAX_QUESTIONS: Final = 3
 """Questions that one record may cause."""
 

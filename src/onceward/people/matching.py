@@ -31,6 +31,7 @@ from .blocking import candidates_of
 from .fields import Preset
 from .match_types import (
     CLAIMED,
+    MAX_COMPARED,
     MAX_QUESTIONS,
     SIMILARITY,
     SPLIT,
@@ -43,7 +44,7 @@ from .match_types import (
 from .partition import Pair, odds_of, partition
 from .preparation import NormalForm, PreparedRecord
 from .similarity import Similarity, describe
-from .source import Action, Decision
+from .source import Decision
 
 
 class Matcher:
@@ -183,7 +184,7 @@ class Matcher:
 
     def _contradicts(self, record: PreparedRecord, unit: str) -> bool:
         """Return whether the name or birth date of the record differs from those of the unit that has its key."""
-        forms = self.state.forms(unit) if any(record.blocks) else []
+        forms = self.state.forms(unit, MAX_COMPARED) if any(record.blocks) else []
         return bool(forms) and self._similarity.compare_groups([record.form], forms).contradicts
 
     def _may_be_same_person(self, form: NormalForm, before: NormalForm) -> bool:
@@ -265,8 +266,8 @@ class Matcher:
         position = {unit: n for n, unit in enumerate(units)}
         links: dict[Pair, float] = {}
         for unit in units:
-            for number in state.members[unit]:
-                for other, confidence in state.links.get(number, {}).items():
+            for number in state.linked(unit):
+                for other, confidence in state.links[number].items():
                     far = state.nodes[other].unit
                     if position[unit] < position[far]:
                         links[unit, far] = max(confidence, links.get((unit, far), 0.0))
@@ -342,14 +343,11 @@ class Matcher:
         candidate = self._person_of(record, best)
         evidence = self._similarity.evidence(record.form, best.form)
         confidence = self._shared_confidence(best, similar)
-        action: Action = "to_review" if confidence >= self.preset.ask else "created"
-        if action == "created":
-            best_match = describe(evidence, confidence)
-            reason = f"none of {len(similar)} compared records is similar enough; the best: {best_match}"
-            return Decision("created", person, "new", reason, 1 - confidence, candidate)
-        return Decision(
-            "to_review", person, SIMILARITY, describe(evidence, confidence), confidence, candidate, evidence
-        )
+        reason = describe(evidence, confidence)
+        if confidence >= self.preset.ask:
+            return Decision("to_review", person, SIMILARITY, reason, confidence, candidate, evidence)
+        reason = f"none of {len(similar)} compared records is similar enough; the best: {reason}"
+        return Decision("created", person, "new", reason, 1 - confidence, candidate)
 
     def _person_of(self, record: PreparedRecord, one: SimilarRecord) -> str:
         state = self.state

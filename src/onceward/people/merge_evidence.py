@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from .kinds import NEVER, PERSONAL, RENAMED, SLIGHT
+from .kinds import NEVER, ONE_LETTER, PERSONAL, RENAMED, SLIGHT
 
 ENOUGH: Final = 1.0
 """The evidence that an automatic merge needs."""
 
 IDENTIFYING: Final = 3.0
 """The evidence of a number that only one person has."""
+
+OWN: Final = 2.5
+"""The least evidence of a number that twins do not share."""
 
 DIFFERENCE: Final = -2.0
 """What each difference counts if an identifying number agrees."""
@@ -40,14 +43,25 @@ SHARED_BY_HOUSEHOLD: Final = 1.0
 
 
 def sum_of_evidence(
-    names: Sequence[float], fields: Sequence[float], places: Sequence[float], *, full: bool, other_given: bool = False
+    names: Sequence[float],
+    fields: Sequence[float],
+    places: Sequence[float],
+    *,
+    full: bool,
+    other_given: bool = False,
+    same_key: bool = False,
 ) -> float:
     """Return the evidence of all fields.
 
-    `full`: neither record lacks a part of the name. `other_given`: the given names differ.
+    `full`: neither record lacks a part of the name. `other_given`: the given names differ. `same_key`: a strong key is
+    equal.
     """
     found = [*names, *fields]
     is_identified = any(one >= IDENTIFYING for one in found)
+    if ONE_LETTER in found:
+        if not same_key and max(fields, default=0.0) < OWN:
+            return NEVER
+        found = [PERSONAL if one == ONE_LETTER else one for one in found]
     differences = found.count(NEVER) + (found.count(RENAMED) if is_identified else 0)
     if NEVER in found and not is_identified:
         return NEVER

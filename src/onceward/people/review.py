@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -17,6 +17,7 @@ from .batch_state import age
 from .fields import Preset
 from .ingest import merge_units, refresh
 from .person import Person, moment
+from .similarity import describe
 from .source import Evidence
 from .tables import Tables
 
@@ -28,6 +29,17 @@ Seen = tuple[datetime, datetime] | None
 ANSWERS: Final = "SELECT answer FROM {t}onceward_reviews WHERE one = ? AND other = ? AND answer <> ''"
 
 _evidence = msgspec.json.Decoder(tuple[Evidence, ...]).decode
+
+
+class ReviewField(Struct, frozen=True):
+    """A field of both people, and how it was compared. `level` and `weight` are None if it was not."""
+
+    name: str
+    one: Any
+    other: Any
+    level: str | None = None
+    weight: float | None = None
+    """In bits: positive values support the same person."""
 
 
 class Review(Struct, frozen=True):
@@ -43,6 +55,28 @@ class Review(Struct, frozen=True):
     source: str
     record: str
     asked_at: datetime
+
+    @property
+    def reason(self) -> str:
+        """Why the pair is asked about: `given_name one letter apart; surname, date_of_birth equal: 0.97`."""
+        return describe(self.evidence, self.confidence)
+
+    def fields(self) -> list[ReviewField]:
+        """Return the fields of both people, those that were compared first. A missing value is None."""
+        compared = {one.field: one for one in self.evidence}
+        mine, theirs = self.one.fields, self.other.fields
+        stored = [name for name in compared if name in mine or name in theirs]
+        only_compared = [name for name in compared if name not in stored]  # a part of the name
+        rows = []
+        for name in dict.fromkeys([*stored, *sorted({*mine, *theirs})]):
+            found = compared.get(name)
+            level, weight = (found.level, found.weight) if found else (None, None)
+            rows.append(ReviewField(name, mine.get(name), theirs.get(name), level, weight))
+        return rows + [ReviewField(*_compared_values(compared[name])) for name in only_compared]
+
+
+def _compared_values(found: Evidence) -> tuple[str, str, str, str, float]:
+    return found.field, found.here, found.there, found.level, found.weight
 
 
 def questions(tables: Tables, limit: int) -> list[Review]:

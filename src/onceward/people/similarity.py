@@ -21,9 +21,10 @@ from functools import lru_cache
 from math import log2
 from typing import Final, NamedTuple
 
-from .distance import are_alike, is_typo
+from .distance import OTHER_FORM, are_alike, given_name, is_typo
 from .fields import GIVEN, SURNAME, Preset
-from .kinds import NEVER, PLACES, RENAMED, SWAPPED, FieldKind, MatchLevel
+from .kinds import NEVER, ONE_LETTER, PLACES, RENAMED, SWAPPED, SWAPPED_TWINS, FieldKind, MatchLevel
+from .known_names import is_known
 from .merge_evidence import ENOUGH, TWO_LINES, sum_of_evidence
 from .model import DEFAULT_MODEL, Model
 from .preparation import NormalForm
@@ -32,6 +33,7 @@ from .source import Evidence
 COLLEAGUES: Final = 0.02
 """Prior probability of a colleague, if the records show an organisation: 2,000 records in 100,000."""
 
+_AGREEING: Final = ("equal", "close", SWAPPED.name)
 NAMES: Final = 2
 CACHED_PAIRS: Final = 65_536
 
@@ -130,8 +132,8 @@ class Similarity:
             if ours and theirs:
                 found.append((one, min(one.level(mine, other) for mine in ours for other in theirs)))
         all_names = [self._names(one, other) for one in here for other in there]
-        if sum(_place_evidence(found)) < TWO_LINES:
-            all_names = _without_hiding(all_names)
+        may_hide = sum(_place_evidence(found)) >= TWO_LINES
+        all_names = _without_twins(all_names if may_hide else _without_hiding(all_names), may_hide=may_hide)
         names = max(all_names, key=_name_odds)
         if self._given[2] in dict(names.levels).values():  # J. is a form of both John and Jane, who are two people
             names = next((one for one in all_names if self._given[-1] in dict(one.levels).values()), names)
@@ -157,6 +159,7 @@ class Similarity:
             [one.evidence[n] for one, n in found if not one.is_place],
             _place_evidence(found),
             other_given=names.other_given,
+            same_key=any(one.is_strong and n == 0 for one, n in found),
             full=len(names.levels) == NAMES or (bool(names.levels) and names.levels[0][1].name == SWAPPED.name),
         )
         other_key = any(one.is_strong and n > 0 for one, n in found)
@@ -201,7 +204,8 @@ class Similarity:
         if (given == their_surname or surname == their_given) and _are_swapped(
             (given, surname), (their_given, their_surname)
         ):
-            return NameLevels(((GIVEN, SWAPPED),), SWAPPED.strangers)
+            level = SWAPPED_TWINS if _may_be_twins((given, surname), (their_given, their_surname)) else SWAPPED
+            return NameLevels(((GIVEN, level),), SWAPPED.strangers)
         found = []
         strangers = 1.0
         other_given = False
@@ -289,6 +293,20 @@ def _without_hiding(several: list[NameLevels]) -> list[NameLevels]:
     return [one for one in several if one.other_given and one.levels[-1][1].evidence != RENAMED] or several
 
 
+def _without_twins(several: list[NameLevels], *, may_hide: bool) -> list[NameLevels]:
+    """Return the comparisons without those of given names that are one letter apart, if a pair of given names agrees.
+
+    Otherwise return only these: an initial and a missing given name agree with both twins, and must not hide that they
+    differ, unless it is allowed.
+    """
+    twins = [one for one in several if any(level.evidence == ONE_LETTER for _, level in one.levels)]
+    others = [one for one in several if one not in twins] if twins else several
+    given = [dict(one.levels).get(GIVEN) for one in others]
+    if any(level.name in _AGREEING if level else may_hide for level in given):
+        return others
+    return twins or several
+
+
 def _name_odds(names: NameLevels) -> float:
     odds = 1.0
     for _, level in names.levels:
@@ -308,6 +326,22 @@ def _are_swapped(here: tuple[str, str], there: tuple[str, str]) -> bool:
     crossed = ((here[0], there[1]), (here[1], there[0]))
     equal = [one == other for one, other in crossed]
     return all(equal) or (any(equal) and all(one == other or is_typo(one, other) for one, other in crossed))
+
+
+def _may_be_twins(here: tuple[str, str], there: tuple[str, str]) -> bool:
+    """Return whether two interchanged names, which are equal but for a typo, may be those of twins.
+
+    If the equal part is a known given name, the typo is in the surname. If one spelling of the other part is a known
+    given name, the other one is a typo. It is not clear if both are known, or none.
+    """
+    crossed = ((here[0], there[1]), (here[1], there[0]))
+    for one, other in crossed:
+        if one != other and given_name(one, other) > OTHER_FORM:
+            equal = next(same for same, also in crossed if same == also)
+            if is_known(one) == is_known(other):
+                return is_known(one) or not is_known(equal)
+            return one[0] != other[0] and not is_known(equal)
+    return False
 
 
 def describe(evidence: tuple[Evidence, ...], confidence: float) -> str:

@@ -44,18 +44,18 @@ async def show(visit: Visit) -> Response:
             "source": one.source,
             "asked_at": one.asked_at,
             "seen": seen_of(one),
-            "fields": {name: [one.one.fields.get(name), one.other.fields.get(name)] for name in names_of(one)},
+            "reason": one.reason,
+            "fields": {each.name: [each.one, each.other] for each in one.fields()},
+            "evidence": [
+                {"field": each.name, "level": each.level, "weight": each.weight}
+                for each in one.fields()
+                if each.level is not None
+            ],
         }
         for one in found
     ]
     table = Table("reviews", COLUMNS, rows, EMPTY)
-    return visit.table("people.html", table, reviews=found, names_of=names_of, seen_of=seen_of)
-
-
-def names_of(review: object) -> list[str]:
-    """Return the fields that at least one of the two people has."""
-    one, other = review.one, review.other  # type: ignore[attr-defined]
-    return sorted({*one.fields, *other.fields})
+    return visit.table("people.html", table, reviews=found, seen_of=seen_of)
 
 
 def seen_of(review: Review) -> str:
