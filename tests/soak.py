@@ -339,7 +339,7 @@ def parts(small: bool, minutes: float, seconds: float = A_STORM) -> dict[str, Ca
             ("tests/integration/test_key_history.py",),
             profile,
             ONCEWARD_HISTORY_EVENTS="100000" if small else "1000000",
-            ONCEWARD_TEST_BACKENDS="",
+            ONCEWARD_TEST_BACKENDS="firestore",
         ),
         "A server that is killed": partial(killed_server, small=small),
         "Services": partial(suite, "The five systems as services, killed under load", SERVICES, profile),

@@ -184,6 +184,23 @@ BUGS = {
         "if entry then break end",
         "the_trail_expires_after_its_retention",
     ),
+    "a repeated event is counted again": Bug(
+        "append_history", "if not is_summed or new_last_at == last_at then return end",
+        "if not is_summed then return end",
+        "an_event_written_twice_counts_once_and_summed_events_add_up",
+    ),
+    "the latest events are dropped": Bug(
+        "append_history", "return a.last_at < b.last_at end", "return a.last_at > b.last_at end",
+        "only_the_latest_events_of_a_key_are_kept",
+    ),
+    "a late event is written": Bug(
+        "append_history", "if first and token_of(ARGV[n]) >= first then", "if first then",
+        "an_event_of_a_missing_or_forgotten_record_is_not_written",
+    ),
+    "forget keeps the history": Bug(
+        "change", "if verb == 'forget' then\n      redis.call('DEL', BASE .. 'h:' .. id_of(key))\n    elseif", "if",
+        "an_event_of_a_missing_or_forgotten_record_is_not_written",
+    ),
 }  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from tests.administration.shop import admin_of, fail, park
 from tests.clients import Backend, Mode, SyncClient, make_backend
 from tests.integration.processes import in_a_forked_child, work
 from tests.servers.postgres import URL, schema_of
+from tests.servers.redis import shared
 
 EVENTS = int(os.environ.get("ONCEWARD_HISTORY_EVENTS", "100000"))
 """How many events one process collects in the test of the limits; `make soak` collects a million."""
@@ -33,8 +34,11 @@ EVENTS = int(os.environ.get("ONCEWARD_HISTORY_EVENTS", "100000"))
 SECRET = "4711-SECRET"
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(
+    params=["memory", "sqlite", "postgres", "valkey", *os.environ.get("ONCEWARD_TEST_BACKENDS", "").split()]
+)
 def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Backend:
+    """Each store; `make soak` adds Firestore, whose emulator is slow."""
     return make_backend(request, tmp_path, clock)
 
 
@@ -42,6 +46,14 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) ->
 def mode(request: pytest.FixtureRequest) -> Mode:
     chosen: Mode = request.param
     return chosen
+
+
+def url_of(backend: Backend) -> str:
+    if backend.kind == "postgres":
+        return f"{os.environ[URL]}?migrate=1&schema={schema_of(backend.path.parent)}"
+    if backend.kind == "valkey":
+        return f"{shared().url()}&prefix=clients/{backend.path.parent.name}"
+    return f"sqlite:///{backend.path}"
 
 
 def write(client: SyncClient) -> None:
@@ -139,14 +151,10 @@ with Once(sys.argv[1], lease="3s").claim("order:1"):
 """
 
 
-@pytest.mark.parametrize("backend", ["sqlite", "postgres"], indirect=True)
+@pytest.mark.parametrize("backend", ["sqlite", "postgres", "valkey"], indirect=True)
 def test_a_killed_worker_was_taken_over_from(backend: Backend) -> None:
     """In real time: the lease of the killed worker expires while another delivery waits."""
-    url = (
-        f"{os.environ[URL]}?migrate=1&schema={schema_of(backend.path.parent)}"
-        if backend.kind == "postgres"
-        else f"sqlite:///{backend.path}"
-    )
+    url = url_of(backend)
     with Once(url, lease="3s", on_running="wait", wait="60s") as once:
         once.read("any")
         child = subprocess.Popen(
@@ -326,7 +334,7 @@ def test_forget_and_purge_delete_the_history(client: SyncClient) -> None:
 # ── limits ──
 
 
-@pytest.mark.parametrize("backend", ["memory", "sqlite"], indirect=True)
+@pytest.mark.parametrize("backend", ["memory", "sqlite", "valkey"], indirect=True)
 def test_any_number_of_events_stays_bounded(client: SyncClient) -> None:
     told = client.another(history="all", retry_delay="0s")
     told.run("hot", work)

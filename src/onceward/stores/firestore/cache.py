@@ -47,6 +47,10 @@ class FirestoreCache:
             return None
         return cached
 
+    def peek(self, id: bytes) -> CachedDocument | None:
+        """Return the cached document, whoever owns the claim."""
+        return self._documents.get(id)
+
     def document_name(self, id: bytes) -> str | None:
         cached = self._documents.get(id)
         return None if cached is None else cached.name

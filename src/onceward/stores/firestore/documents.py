@@ -28,6 +28,11 @@ Fields = Mapping[str, Any]
 Changes = dict[Path, Any]
 """The values to write, by path."""
 
+HISTORY: Final[Path] = (REST, "history")
+"""The history of the key, see `history.py`. It is no field of the record."""
+
+MAX_HISTORY_BYTES: Final = 64 << 10
+
 FOREIGN_TOKEN: Final = 0
 """The token of a record that was read from a document which Onceward did not write."""
 
@@ -112,6 +117,8 @@ class Records:
         end = expiry_of(after)
         if before is None or end != expiry_of(before):
             changes[self.expiry] = values.time(end)
+        if before is not None and after.state is RecordState.FREE and after.token != before.token:
+            changes[HISTORY] = NULL  # the key was forgotten
         return changes
 
     def _others(self, note: Mapping[str, str]) -> dict[str, str]:

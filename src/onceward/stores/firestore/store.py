@@ -20,9 +20,11 @@ from onceward.protocol.capabilities import (
     Erasure,
     Health,
     HealthFinding,
+    History,
     Transactions,
 )
 from onceward.protocol.counters import CounterRow, StoredCounts
+from onceward.protocol.history import HistoryEvent
 from onceward.protocol.latest import DedupMark, EntityState, EventDelivery, LatestResult, Retention
 from onceward.protocol.ports import Clock, Filter, Page, SortOrder
 from onceward.protocol.record import RecordState
@@ -39,6 +41,7 @@ from .counters import FirestoreCounters
 from .documents import Records
 from .erasure import FirestoreErasure
 from .errors import FirestoreError
+from .history import FirestoreHistory
 from .joined import FirestoreJoined
 from .latest import FirestoreLatest
 from .latest_documents import LatestDocuments
@@ -61,6 +64,7 @@ class OpenState(NamedTuple):
     maintenance: FirestoreMaintenance
     latest: FirestoreLatest
     counts: FirestoreCounters
+    histories: FirestoreHistory
 
 
 class FirestoreStore(Watchers, BuiltInCapabilities):
@@ -125,6 +129,7 @@ class FirestoreStore(Watchers, BuiltInCapabilities):
                 FirestoreMaintenance(calls, self._records, self._now),
                 FirestoreLatest(LatestDocuments(calls, self._address.layout), runtime, self._now),
                 FirestoreCounters(calls, self._now),
+                FirestoreHistory(calls, self._records, runtime.sleep, self._now),
             )
         if previous is not None:
             await previous.transport.close()
@@ -147,6 +152,10 @@ class FirestoreStore(Watchers, BuiltInCapabilities):
     @property
     def erasure(self) -> Erasure:
         return FirestoreErasure(self._records, self._opened, self._now)
+
+    @property
+    def history(self) -> History:
+        return self
 
     @property
     def max_result_bytes(self) -> int:
@@ -241,6 +250,14 @@ class FirestoreStore(Watchers, BuiltInCapabilities):
 
     async def expire_counts(self, limit: int, *, timeout: float) -> int:
         return await self._translated(self._opened().counts.expire(limit, _deadline(timeout)))
+
+    # ── the history of keys ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def append_history(self, events: Sequence[HistoryEvent], *, timeout: float) -> int:
+        return await self._translated(self._opened().histories.append(events, _deadline(timeout)))
+
+    async def read_history(self, id: bytes, *, limit: int, timeout: float) -> list[HistoryEvent]:
+        return await self._translated(self._opened().histories.read(id, limit, _deadline(timeout)))
 
     # ── the caller's own transaction ────────────────────────────────────────────────────────────────────────────
 

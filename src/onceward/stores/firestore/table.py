@@ -28,7 +28,7 @@ from . import audit as trail
 from . import errors as faults
 from .cache import CachedDocument, Now
 from .calls import OK, FirestoreCalls, nest_fields, where
-from .documents import Records
+from .documents import MAX_HISTORY_BYTES, Records
 from .errors import FirestoreError
 from .names import hash_name, name_of
 from .values import ArrayValue, Value, micros, size_of_fields
@@ -38,7 +38,7 @@ MAX_DOCUMENT_BYTES: Final = 1 << 20
 """The limit of Firestore."""
 
 RESERVED_BYTES: Final = 288 << 10
-"""Reserved for everything but the result: names, marks, notes, a stored input, the journal of a saga."""
+"""Reserved for everything but the result: names, marks, notes, a stored input, the journal of a saga, the history."""
 
 MAX_VALUE_BYTES: Final = MAX_DOCUMENT_BYTES - RESERVED_BYTES
 """Limit for a result, or for a state's value."""
@@ -274,7 +274,7 @@ class FirestoreTable:
         if len(record.result or b"") + text_size < MEASURE_FROM_BYTES:
             return
         size = size_of_fields(nest_fields(self.records.changes(None, record)))
-        if size > MAX_DOCUMENT_BYTES - 4096:
+        if size > MAX_DOCUMENT_BYTES - MAX_HISTORY_BYTES - 4096:
             raise ResultError(
                 f"{self.calls.name}: the document would have {size} bytes, and the limit is {MAX_DOCUMENT_BYTES}",
                 key=record.key,

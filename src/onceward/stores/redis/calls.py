@@ -41,6 +41,7 @@ class RedisCalls(GroupCommit, Watchers):
         self._state = base + b"n:"
         self._mark = base + b"m:"
         self._hour = base + b"c:"
+        self._history = base + b"h:"
         self._audit = base + b"audit"
         self._channels = base + b"w:"
 

@@ -13,6 +13,7 @@ import hiredis
 
 from onceward.protocol.audit import AUDIT_RETENTION
 from onceward.protocol.cells import KEEP_UNFINISHED
+from onceward.protocol.history import MAX_EVENTS
 from onceward.protocol.record import READER
 from onceward.protocol.transitions import CLOCK_MARGIN
 
@@ -23,10 +24,12 @@ SCRIPT_FILES: Final[dict[str, tuple[str | tuple[str, ...], ...]]] = {
     "latest": ("record", "numbers", "latest"),
     "save_counts": ("record", "numbers", "save_counts"),
     "read_counts": ("record", "numbers", "read_counts"),
-    "scan": ("record", "fields", "scan"),
-    "purge": ("record", "fields", "audit", "purge"),
+    "append_history": ("record", "fields", "without_result", "history", "append_history"),
+    "read_history": ("record", "read_history"),
+    "scan": ("record", "fields", "without_result", "scan"),
+    "purge": ("record", "fields", "audit", "history", "purge"),
     "read_audit": ("record", "read_audit"),
-    "delete_free": ("record", "fields", "delete_free"),
+    "delete_free": ("record", "fields", "history", "delete_free"),
     "add_audit": ("record", "audit", "add_audit"),
     "trim_audit": ("record", "numbers", "trim_audit"),
 }
@@ -41,6 +44,7 @@ CONSTANTS: Final = {
     "KEEP_UNFINISHED": KEEP_UNFINISHED,
     "CLOCK_MARGIN": CLOCK_MARGIN,
     "KEEP_AUDIT": AUDIT_RETENTION,
+    "MAX_EVENTS": MAX_EVENTS,
 }
 
 

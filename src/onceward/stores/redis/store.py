@@ -28,6 +28,7 @@ from .address import RedisAddress, from_client, parse
 from .calls import MAX_BATCH, encode_signature
 from .counters import RedisCounters
 from .erasure import RedisErasure
+from .history import RedisHistory
 from .transport import ClosedTransport, RedisTransport, Reply
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ MAX_IN_FLIGHT = 2
 OPEN_TIMEOUT = 5.0  # seconds; the same as that of most calls, which then use this connection with its own timeout
 
 
-class RedisStore(RedisErasure, RedisCounters, BuiltInCapabilities):
+class RedisStore(RedisErasure, RedisCounters, RedisHistory, BuiltInCapabilities):
     """Stores records on one server: `where` is a URL, or your own `redis.Redis` or `redis.asyncio.Redis`.
 
     `prefix` starts every Redis key, so that several stores can share a server. Opening the store raises if the server

@@ -17,7 +17,9 @@ local function apply(key, at)
   local verb, s = ARGV[at], redis.call('GET', key)
   if not s then
     if verb == 'claim' then return acquire_new_cycle(key, at) end
-    return verb == 'forget' and 'OK' or 'LOST', false
+    if verb ~= 'forget' then return 'LOST', false end
+    redis.call('DEL', sub(AUDIT, 1, -6) .. 'h:' .. sub(key, #AUDIT - 2))  -- a history may expire later than its record
+    return 'OK', false
   end
   if byte(s) > READER then return 'SKEW', s end
   if verb == 'claim' and is_replay(s, ARGV[at + FINGERPRINT_AT]) then return 'REPLAY', s end

@@ -65,6 +65,12 @@ local function change(key, s, at)
   if changed then
     if SIGNED ~= '' then sign(entry_of(SIGNED, 1, old_state, old_token, r, id_of(key))) end
     s = put(key, r)
+    if verb == 'forget' then
+      redis.call('DEL', BASE .. 'h:' .. id_of(key))
+    elseif old_state == PARKED or verb == 'resolve' then  -- its history may have no expiry, see history.lua
+      local left = redis.call('PTTL', key)
+      if left ~= -1 then redis.call('PEXPIRE', BASE .. 'h:' .. id_of(key), string.format('%.0f', math.max(left, 0))) end
+    end
     if old_state == PENDING and r[STATE] ~= PENDING or r[RELEASED] then
       redis.pcall('PUBLISH', BASE .. 'w:' .. id_of(key), '')  -- may be forbidden: then waiters poll
     end

@@ -1,4 +1,4 @@
--- Deletes the records of one step of the server's SCAN that are no longer needed.
+-- Deletes the records of one step of the server's SCAN that are no longer needed, and their histories.
 --   KEYS: audit. ARGV: time, signature, the pattern of the keys, the cursor of SCAN, how many keys to visit, how many records
 --   to delete, the number of the audit entry that counts them (0: none yet).
 -- The reply: how many were deleted, the number of the entry, the next cursor (`0`: the end).
@@ -30,5 +30,5 @@ if #purged > 0 and SIGNED ~= '' then
     redis.call('HSET', AUDIT, name, entry_of(SIGNED, count + #purged, NO_STATE, 0, nil, ''))
   end
 end
-for _, key in ipairs(purged) do redis.call('DEL', key) end
+for _, key in ipairs(purged) do redis.call('DEL', key, history_of(key)) end
 return {#purged, number_of_entry, step[1]}

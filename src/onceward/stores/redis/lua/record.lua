@@ -6,6 +6,7 @@
 --   {onceward}:w:<id>   channel, notified when the record is settled
 --   {onceward}:n:<id>   the latest state of an entity, see latest.lua; the tombstone of a deleted one expires by itself
 --   {onceward}:m:<mark> a processed message or event, see latest.lua; expires by itself
+--   {onceward}:h:<id>   the history of a record, see append_history.lua; expires by itself
 --   {onceward}:c:<hour> the counters of that hour by process, see save_counts.lua; expires by itself
 -- Records have no index, because its entries would take a lot of memory. Scans visit the keys of the database, see scan.lua.
 --
