@@ -110,7 +110,7 @@ def bureau_at(url: str) -> Iterator[str]:
 
 def brokers(text: str) -> dict[str, str]:
     """Return the brokers by their tokens, from `token=name,token=name`."""
-    found = dict(one.strip().partition("=")[::2] for one in text.split(",") if one.strip())
+    found = dict(one.strip().rpartition("=")[::2] for one in text.split(",") if one.strip())
     if not found or not all(found) or not all(found.values()):
         sys.exit("python -m examples.submissions: serve needs the tokens of the brokers: BROKERS=token=name,token=name")
     return found

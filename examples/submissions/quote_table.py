@@ -28,7 +28,7 @@ class QuoteTable:
         self._path = location.partition("?")[0].removeprefix("/") if on_sqlite else str(Path(folder) / "quotes.db")
         self.joined = bool(self._postgres or on_sqlite) if joined is None else joined
         self._keyed = not self.joined and joined is None
-        self._name = name = f"{settings.schema}.{name}" if settings and settings.schema else name
+        self._name = name = f'"{settings.schema}".{name}' if settings and settings.schema else name
         placeholder = "%s" if self._postgres else "?"
         self._select = f"SELECT 1 FROM {name} WHERE risk = {placeholder}"
         values = ", ".join([placeholder] * (5 if self._keyed else 4))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
+import threading
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from onceward.administration import Admin, run
 from onceward.engine.history import MAX_PENDING
 from onceward.protocol.history import MAX_EVENTS, HistoryEvent
 from onceward.protocol.record import Record, RecordState
+from onceward.runtime import background
 from onceward.stores import MemoryStore
 from onceward.testing import FakeClock
 from tests.administration.shop import admin_of, fail, park
@@ -175,6 +179,53 @@ def test_a_killed_worker_was_taken_over_from(backend: Backend) -> None:
         assert not any("not shown" in gap for gap in detail.gaps)
 
 
+def test_a_retry_of_a_failure_is_not_a_takeover(client: SyncClient) -> None:
+    """The second worker saw the first one at work. That one failed, and its lease had not expired."""
+    other = client.another(on_running="raise")
+    for number in (1, 2):
+        with pytest.raises(ValueError, match="declined"), client.claim("order:1", retry_delay="0s"):
+            assert other.outcome("order:1", work).kind == "running"
+            raise ValueError(f"declined {number}")
+        client.clock.advance("1s")
+    with other.claim("order:1"):
+        pass
+    write(client)
+    write(other)
+    story = timeline(client, "order:1")
+    assert [what for what, _, _ in story] == ["claimed", "failed", "claimed", "failed", "claimed", "completed"]
+    assert story[4][1] == "claimed again, as attempt 3"
+
+
+def test_a_retry_that_crashed_was_taken_over(client: SyncClient) -> None:
+    other = client.another(on_running="raise")
+    with pytest.raises(ValueError, match="declined"), client.claim("order:1"):
+        raise ValueError("declined")
+    client.clock.advance("1h")
+    client.silent_owner("order:1")
+    assert other.outcome("order:1", work).kind == "running"
+    client.clock.advance("1h")
+    with other.claim("order:1"):
+        pass
+    write(client)
+    write(other)
+    assert names(client, "order:1") == ["claimed", "failed", "claimed", "taken_over", "completed"]
+
+
+def test_a_takeover_names_only_the_owner_right_before_it(client: SyncClient) -> None:
+    """The first owner was seen, the second one was not: the third does not know from whom it took over."""
+    first, second, third = client.another(), client.another(history="off"), client.another(on_running="raise")
+    first.silent_owner("order:1")
+    assert third.outcome("order:1", work).kind == "running"
+    client.clock.advance("1h")
+    second.silent_owner("order:1")
+    client.clock.advance("1h")
+    with third.claim("order:1"):
+        pass
+    write(third)
+    [taken_over] = [text for what, text, _ in timeline(client, "order:1") if what == "taken_over"]
+    assert taken_over == "taken over from another worker, whose lease had expired, as attempt 3"
+
+
 def test_a_late_owner_lost_its_key(client: SyncClient) -> None:
     other = client.another()
     late = other.silent_owner("order:1")
@@ -306,6 +357,28 @@ def test_any_number_of_events_stays_bounded(client: SyncClient) -> None:
     assert f"Only the latest {MAX_EVENTS} events of a key are kept." in detail.gaps
 
 
+def test_waiting_events_keep_no_results_and_no_long_names(client: SyncClient) -> None:
+    """If the store is down, thousands of events wait in memory."""
+    told = client.another(history="all")
+    result = random.Random(1).randbytes(200_000).hex()
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            with told.claim(f"order:{number}", payload={"a" * 10_000: 1}) as claim:
+                claim.complete(result)
+            with pytest.raises(PayloadMismatch), told.claim(f"order:{number}", payload={"a" * 10_000: 2}):
+                pass
+        before = tracemalloc.get_traced_memory()[0]
+        waiting = told.once.engine.history.take()
+        count = len(waiting)
+        del waiting
+        freed = before - tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert count == 60
+    assert freed < count * 5_000
+
+
 def test_events_that_could_not_be_written_are_written_later(client: SyncClient) -> None:
     fail(client, "order:1", ValueError("declined"))
     with client.store_trouble("append_history", times=1):
@@ -323,6 +396,31 @@ def test_the_rest_is_written_at_close_and_a_forked_child_writes_nothing_of_its_p
     assert stored(client, "order:1") == []
     other.close()
     assert len(stored(client, "order:1")) == 2
+
+
+def test_a_store_that_does_not_answer_delays_close_once_and_never_the_exit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exit closes every client a second time. It must not write in the main thread, without a limit."""
+    answers, writers = threading.Event(), []
+
+    class Silent(MemoryStore):
+        def clone(self) -> Silent:
+            writers.append(threading.current_thread())
+            assert answers.wait(60)
+            return self
+
+    monkeypatch.setattr(background, "TIMEOUT", 0.01)
+    once = Once(Silent())
+    with pytest.raises(ValueError, match="declined"), once.claim("order:1"):
+        raise ValueError("declined")
+    once.close()
+    timer = threading.Timer(5, answers.set)  # ends a close that waits, so that the test fails instead of hanging
+    timer.start()
+    once.background.close()
+    was_silent = not answers.is_set()
+    timer.cancel()
+    answers.set()
+    assert was_silent
+    assert threading.main_thread() not in writers
 
 
 def _assert_nothing_collected(client: SyncClient) -> None:

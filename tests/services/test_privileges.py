@@ -8,9 +8,10 @@ from uuid import uuid4
 
 import pytest
 
-from examples.submissions.__main__ import opened_desk
+from examples.submissions.__main__ import brokers, opened_desk
 from examples.submissions.bureau import bureau
 from onceward.errors import StoreError
+from onceward.people import People, SourceRecord
 from onceward.warehouse import Table, open_warehouse
 from tests.integration.test_submissions_example import submission
 from tests.servers.postgres import Postgres, execute, new_database
@@ -65,8 +66,26 @@ def test_rows_are_loaded_by_a_user_that_may_not_create_tables(database: Database
     house.close()
 
 
-def test_the_settings_of_the_url_hold_for_the_quotes_too(database: Database) -> None:
-    """The schema; settings of libpq such as sslmode are passed on in the same way."""
-    with bureau(calm=True) as remote, opened_desk(f"{database.owner}?schema=insurer&migrate=1", remote.url) as desk:
+@pytest.mark.parametrize("schema", ["insurer", "Order"])
+def test_the_settings_of_the_url_hold_for_the_quotes_too(database: Database, schema: str) -> None:
+    """The schema, also one in capitals or a reserved word; settings of libpq are passed on in the same way."""
+    with bureau(calm=True) as remote, opened_desk(f"{database.owner}?schema={schema}&migrate=1", remote.url) as desk:
         assert desk.process.outcome(submission()).executed
-    assert count(database.owner, "insurer.quotes") == 1
+    assert count(database.owner, f'"{schema}".quotes') == 1
+
+
+def test_people_and_loaded_rows_are_in_the_schema_of_the_url(database: Database) -> None:
+    """PostgreSQL reads Order without quotes as order, a reserved word, and Shop as shop, another schema."""
+    execute('CREATE SCHEMA "Order"', url=database.owner)
+    people = People(f"{database.owner}?schema=Order&migrate=1")
+    people.add(SourceRecord("form", {"email": "ann@example.com"}))
+    people.close()
+    assert count(database.owner, '"Order".onceward_people') == 1
+    house = open_warehouse(f"{database.owner}?schema=Order")
+    house.prepare(TABLE)
+    house.close()
+    assert count(database.owner, f'"Order".{TABLE.name}') == 0
+
+
+def test_a_token_of_a_broker_may_end_with_equals_signs() -> None:
+    assert brokers("YWNtZQ===acme, b=globex") == {"YWNtZQ==": "acme", "b": "globex"}

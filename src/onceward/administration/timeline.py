@@ -120,7 +120,7 @@ def _merged(record: Record, audit: Sequence[AuditEntry], history: Sequence[Histo
     owners: list[HistoryEvent] = []  # in the order of their claims
     shown = []
     for event in merged:
-        before = next((one.owner for one in reversed(owners) if one.token < event.token), "")
+        before = next((one.owner for one in reversed(owners) if one.attempt == event.attempt - 1), "")
         who = "" if event.name in _BY_CALLERS else event.owner
         shown.append(TimelineEvent(time_of(event.at), event.name, _text(event, before), who))
         if event.name in _CLAIMS:
@@ -180,8 +180,8 @@ def _claimed(event: HistoryEvent, _before: str) -> str:
 
 
 def _taken_over(event: HistoryEvent, before: str) -> str:
-    previous = event.detail or before
-    return f"taken over{f' from {previous}' if previous else ''}, whose lease had expired, as attempt {event.attempt}"
+    previous = event.detail or before or "another worker"
+    return f"taken over from {previous}, whose lease had expired, as attempt {event.attempt}"
 
 
 def _renewed(event: HistoryEvent, _before: str) -> str:

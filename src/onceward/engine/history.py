@@ -22,17 +22,29 @@ MAX_OWNERS: Final = 1_000
 
 MAX_NAMED_ARGUMENTS: Final = 10
 
+MAX_DETAIL: Final = 500
+"""Characters of the names of arguments: they come from the payload, and may be of any length."""
+
+Slot = tuple[bytes, int, str]
+"""What identifies an event: the id and the token of its record, and its name."""
+
 _ENDS: Final = {RecordState.COMPLETED: "completed", RecordState.PARKED: "parked", RecordState.FAILED: "failed"}
 
 
 class PendingEvent:
-    """An event that is not written yet. `at` is the store's time, if it is known; `first` and `last` are monotonic."""
+    """An event that is not written yet. `at` is the store's time, if it is known; `first` and `last` are monotonic.
 
-    __slots__ = ("at", "count", "detail", "error", "error_type", "first", "last", "name", "record", "retry_at")
+    It does not keep the record, whose result may be large.
+    """
 
-    def __init__(self, name: str, record: Record, at: int, moment: float) -> None:
-        self.name = name
-        self.record = record
+    __slots__ = (
+        "at", "attempt", "count", "detail", "error", "error_type", "first", "last", "owner", "retry_at", "slot"
+    )  # fmt: skip
+
+    def __init__(self, slot: Slot, record: Record, at: int, moment: float) -> None:
+        self.slot = slot
+        self.attempt = record.attempt
+        self.owner = record.owner
         self.at = at
         self.first = self.last = moment
         self.count = 1
@@ -43,9 +55,8 @@ class PendingEvent:
         """Return the event to write. `offset` is the store's time at the monotonic time 0, in µs."""
         at = self.at or offset + int(self.first * 1_000_000)
         last_at = at if self.first == self.last else at + int((self.last - self.first) * 1_000_000)
-        record = self.record
         return HistoryEvent(
-            record.id, record.token, self.name, at, last_at, self.count, record.attempt, record.owner,
+            *self.slot, at, last_at, self.count, self.attempt, self.owner,
             self.error_type, self.error, self.retry_at, self.detail,
         )  # fmt: skip
 
@@ -73,7 +84,7 @@ class HistoryCollector:
 
     def clear(self) -> None:
         """Drop everything: in a forked child, the parent writes it."""
-        self._pending: dict[tuple[bytes, int, str], PendingEvent] = {}
+        self._pending: dict[Slot, PendingEvent] = {}
         self._owners: dict[bytes, Record] = {}
         self._lock = self._new_lock()
 
@@ -86,9 +97,9 @@ class HistoryCollector:
             before = None
         if before is not None and record.attempt > 1:
             self._add("claimed", before, before.claimed_at, needed=True)
-        taken_over = record.attempt > 1 and (before is not None or not record.error_type)
+        taken_over = record.attempt > 1 and (not record.error_type or _crashed(before, record))
         event = self._add("taken_over" if taken_over else "claimed", record, record.claimed_at)
-        if event is not None and taken_over and before is not None:
+        if event is not None and taken_over and before is not None and _follows(before, record):
             event.detail = before.owner
 
     def saw_owner(self, record: Record | None) -> None:
@@ -130,7 +141,7 @@ class HistoryCollector:
         elif answer.verdict is Verdict.MISMATCH:
             event = self._add("mismatch", record, answer.now)
             if event is not None:
-                event.detail = ", ".join(list(arguments)[:MAX_NAMED_ARGUMENTS])
+                event.detail = ", ".join(list(arguments)[:MAX_NAMED_ARGUMENTS])[:MAX_DETAIL]
         elif answer.verdict is Verdict.PARKED and record.updated_at == answer.now:
             self._problem("parked", record, answer.now)
 
@@ -175,7 +186,7 @@ class HistoryCollector:
                 return None
             if name == "claimed" and (record.id, record.token, "taken_over") in self._pending:
                 return None
-            event = self._pending[slot] = PendingEvent(name, record, at, moment)
+            event = self._pending[slot] = PendingEvent(slot, record, at, moment)
         self._begin()
         return event
 
@@ -191,14 +202,32 @@ class HistoryCollector:
         """Keep events that could not be written for the next try."""
         with self._lock:
             for event in events:
-                slot = (event.record.id, event.record.token, event.name)
-                newer = self._pending.get(slot)
+                newer = self._pending.get(event.slot)
                 if newer is not None:
                     event.count += newer.count
                     event.last = newer.last
                 elif len(self._pending) >= MAX_PENDING:
                     continue
-                self._pending[slot] = event
+                self._pending[event.slot] = event
 
     def has_events(self) -> bool:
         return bool(self._pending)
+
+
+def _crashed(before: Record | None, record: Record) -> bool:
+    """Return whether the owner that was seen before crashed. If it failed instead, the error differs or came early.
+
+    A claim keeps the error of the last failure, so a record with an error may be a retry or a takeover.
+    """
+    return (
+        before is not None
+        and _follows(before, record)
+        and before.lease_until is not None
+        and before.lease_until <= record.claimed_at
+        and (before.error_type, before.error) == (record.error_type, record.error)
+    )
+
+
+def _follows(before: Record, record: Record) -> bool:
+    """Return whether no other attempt was between the two."""
+    return before.cycle == record.cycle and before.attempt == record.attempt - 1

@@ -108,7 +108,8 @@ class PostgresTables:
 
 def _lock_namespace(prefix: str) -> int:
     """Return the first half of the advisory lock keys for the tables in this schema."""
-    return crc32(f"onceward people {prefix}".encode()) - (1 << 31)
+    plain = prefix.replace('"', "")  # the number that earlier builds use, which did not quote the schema
+    return crc32(f"onceward people {plain}".encode()) - (1 << 31)
 
 
 class PostgresDatabase:
@@ -119,7 +120,7 @@ class PostgresDatabase:
         self._conninfo = settings.conninfo
         self._migrate = settings.migrate
         self._prepare = settings.prepare
-        self._prefix = f"{settings.schema}." if settings.schema else ""
+        self._prefix = f'"{settings.schema}".' if settings.schema else ""
         self.name = settings.name
         self._lock = threading.RLock()
         self._connection: Connection | None = None

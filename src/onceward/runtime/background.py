@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import threading
+import time
 import weakref
 from contextlib import suppress
 from typing import Protocol
@@ -58,6 +59,7 @@ class BackgroundWriter:
         self._wakeup = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         self._closing = False
+        self._closed = False
 
     def begin(self) -> None:
         """Start the thread. If that fails, try again with the next news, and at close."""
@@ -101,14 +103,24 @@ class BackgroundWriter:
                 await clone.close()
 
     def close(self) -> None:
-        """Write the rest, and join the thread."""
+        """Write the rest, and join the thread. A second call does nothing, even if the first wrote nothing."""
+        self.stop()
+        self.join(time.monotonic() + TIMEOUT)
+
+    def stop(self) -> None:
+        """Let the thread write the rest and end."""
         with self._lock:
             self._closing = True
             self._wakeup.notify()
-        thread, self._thread = self._thread, None
+
+    def join(self, deadline: float) -> None:
+        """Wait until the rest is written, at most until this monotonic time. Write it here if there is no thread."""
+        with self._lock:
+            thread, is_closed = self._thread, self._closed
+            self._thread, self._closed = None, True
         if thread is not None and thread is not threading.current_thread():
-            thread.join(TIMEOUT)
-        elif any(part.has_news() for part in self.parts):
+            thread.join(max(0.0, deadline - time.monotonic()))
+        elif not is_closed and any(part.has_news() for part in self.parts):
             self.write()
 
     def after_fork(self) -> None:
@@ -127,8 +139,13 @@ def _start_empty_in_child() -> None:
 
 
 def _close_all() -> None:
-    for writer in tuple(_writers):
-        writer.close()
+    """Close all writers at exit. They write at the same time, so that many wait no longer than one."""
+    writers = tuple(_writers)
+    for writer in writers:
+        writer.stop()
+    deadline = time.monotonic() + TIMEOUT
+    for writer in writers:
+        writer.join(deadline)
 
 
 call_in_forked_child(_start_empty_in_child)

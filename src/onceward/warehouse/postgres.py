@@ -164,7 +164,7 @@ class PostgresWarehouse:
     def _connect(self) -> psycopg.Connection[Any]:
         connection = self._connection
         if connection is None or connection.closed:
-            options = {} if not self._schema else {"options": f"-c search_path={self._schema}"}
+            options = {} if not self._schema else {"options": f'-c search_path="{self._schema}"'}
             connection = self._connection = self._psycopg.connect(
                 self._conninfo, autocommit=True, prepare_threshold=None, connect_timeout=10, **options
             )
