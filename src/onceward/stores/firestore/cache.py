@@ -48,7 +48,7 @@ class FirestoreCache:
         return cached
 
     def peek(self, id: bytes) -> CachedDocument | None:
-        """Return the cached document, whoever owns the claim."""
+        """Return the cached document, regardless of the owner of its claim."""
         return self._documents.get(id)
 
     def document_name(self, id: bytes) -> str | None:

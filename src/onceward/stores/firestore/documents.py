@@ -29,7 +29,7 @@ Changes = dict[Path, Any]
 """The values to write, by path."""
 
 HISTORY: Final[Path] = (REST, "history")
-"""The history of the key, see `history.py`. It is no field of the record."""
+"""The history of the key, see `history.py`. The record does not include it."""
 
 MAX_HISTORY_BYTES: Final = 64 << 10
 
