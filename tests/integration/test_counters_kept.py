@@ -30,7 +30,7 @@ def test_what_is_left_is_written_at_close(counting: SyncClient, client: SyncClie
 def test_without_a_thread_the_counters_are_written_at_close(counting: SyncClient, client: SyncClient) -> None:
     counting.once.counters.totals._begin = lambda: None
     counting.run("a", work)
-    assert counting.once.background._thread is None
+    assert not counting.once.background.is_running
     counting.close()
     assert sums(client) == {"executed": 1}
 

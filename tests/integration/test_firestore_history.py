@@ -104,21 +104,21 @@ def test_an_event_is_not_written_if_the_key_is_erased_meanwhile(
     store: FirestoreStore, other: FirestoreStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The key is forgotten, or forgotten and deleted, after its document was read and before the events are written."""
-    sound = history._encode_events
+    sound = history.encode_events
     for is_deleted in (False, True):
         record = acquired(store, f"order {is_deleted}")
         write(store, record, "claimed")
 
         def erase_first(events: Any, record: Record = record, is_deleted: bool = is_deleted) -> bytes:
-            monkeypatch.setattr(history, "_encode_events", sound)
+            monkeypatch.setattr(history, "encode_events", sound)
             [answer] = run(other.forget([record.id], force=True, timeout=TIMEOUT))
             if is_deleted and answer.record is not None:
                 assert run(other.erasure.delete_free([answer.record], timeout=TIMEOUT)) == 1
             return sound(events)
 
-        monkeypatch.setattr(history, "_encode_events", erase_first)
+        monkeypatch.setattr(history, "encode_events", erase_first)
         write(store, record, "failed", error="4711-SECRET")
-        assert history._encode_events is sound, "the key was erased in between"
+        assert history.encode_events is sound, "the key was erased in between"
         assert written(store, record) == []
 
 

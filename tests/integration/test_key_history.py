@@ -115,7 +115,7 @@ def test_by_default_a_call_and_its_replay_write_nothing(client: SyncClient) -> N
             client.clock.advance("150s")
             client.renew_leases()
         write(client)
-        assert client.once.background._thread is None
+        assert not client.once.background.is_running
         assert calls == []
         fail(client, "order:1", ValueError("declined"))
         assert calls == [], "nothing is written during the call"
@@ -343,7 +343,7 @@ def test_any_number_of_events_stays_bounded(client: SyncClient) -> None:
         collector.replayed(told.once.key("hot").id, hot)
     for n in range(2 * MAX_PENDING):
         collector.replayed(n.to_bytes(32, "big"), hot)
-    assert len(collector._pending) == MAX_PENDING
+    assert len(collector.pending) == MAX_PENDING
     write(told)
     assert ("replayed", EVENTS) in [(one.name, one.count) for one in stored(client, "hot")]
     for _ in range(MAX_EVENTS):

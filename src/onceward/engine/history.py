@@ -84,7 +84,7 @@ class HistoryCollector:
 
     def clear(self) -> None:
         """Drop everything: in a forked child, the parent writes it."""
-        self._pending: dict[Slot, PendingEvent] = {}
+        self.pending: dict[Slot, PendingEvent] = {}
         self._owners: dict[bytes, Record] = {}
         self._lock = self._new_lock()
 
@@ -176,17 +176,17 @@ class HistoryCollector:
             return None
         moment, slot = self._monotonic(), (record.id, record.token, name)
         with self._lock:
-            event = self._pending.get(slot)
+            event = self.pending.get(slot)
             if event is not None:
                 if name in SUMMED:
                     event.count += 1
                     event.last = moment
                 return event
-            if len(self._pending) >= MAX_PENDING:
+            if len(self.pending) >= MAX_PENDING:
                 return None
-            if name == "claimed" and (record.id, record.token, "taken_over") in self._pending:
+            if name == "claimed" and (record.id, record.token, "taken_over") in self.pending:
                 return None
-            event = self._pending[slot] = PendingEvent(slot, record, at, moment)
+            event = self.pending[slot] = PendingEvent(slot, record, at, moment)
         self._begin()
         return event
 
@@ -195,23 +195,23 @@ class HistoryCollector:
     def take(self) -> list[PendingEvent]:
         """Remove and return the events that are not written yet, in the order in which they happened."""
         with self._lock:
-            taken, self._pending = self._pending, {}
+            taken, self.pending = self.pending, {}
         return list(taken.values())
 
     def put_back(self, events: Iterable[PendingEvent]) -> None:
         """Keep events that could not be written for the next try."""
         with self._lock:
             for event in events:
-                newer = self._pending.get(event.slot)
+                newer = self.pending.get(event.slot)
                 if newer is not None:
                     event.count += newer.count
                     event.last = newer.last
-                elif len(self._pending) >= MAX_PENDING:
+                elif len(self.pending) >= MAX_PENDING:
                     continue
-                self._pending[event.slot] = event
+                self.pending[event.slot] = event
 
     def has_events(self) -> bool:
-        return bool(self._pending)
+        return bool(self.pending)
 
 
 def _crashed(before: Record | None, record: Record) -> bool:

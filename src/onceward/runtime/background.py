@@ -61,6 +61,11 @@ class BackgroundWriter:
         self._closing = False
         self._closed = False
 
+    @property
+    def is_running(self) -> bool:
+        """Whether its thread was started."""
+        return self._thread is not None
+
     def begin(self) -> None:
         """Start the thread. If that fails, try again with the next news, and at close."""
         with self._lock, suppress(RuntimeError):

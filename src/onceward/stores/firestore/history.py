@@ -73,7 +73,7 @@ class FirestoreHistory:
             before = _events_in(id, one)
             after = _with_events(before, events[id], self._writable_record(id, one))
             if after != before:
-                changes = {HISTORY: Value(bytes_value=_encode_events(after))}
+                changes = {HISTORY: Value(bytes_value=encode_events(after))}
                 writes[id] = self._calls.build_write(self._collection, one.name, changes, one.version)
         results = await self._calls.write_each(list(writes.values()), deadline) if writes else []
         again: dict[bytes, list[HistoryEvent]] = {}
@@ -131,7 +131,7 @@ def _events_in(id: bytes, one: FoundDocument) -> list[HistoryEvent]:
     return [HistoryEvent(id, *row) for row in _decode(data)] if data else []
 
 
-def _encode_events(events: Sequence[HistoryEvent]) -> bytes:
+def encode_events(events: Sequence[HistoryEvent]) -> bytes:
     """Encode the events, without the oldest if they are too large."""
     rows = [
         [escape_surrogates(value) if isinstance(value, str) else value for value in column_values(event)[1:]]
