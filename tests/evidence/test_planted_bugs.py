@@ -10,6 +10,7 @@ from onceward.stores.memory.store import MemoryStore
 from tests.conformance import (
     broken,
     broken_counts,
+    broken_key_history,
     broken_latest,
     broken_listings,
     broken_trails,
@@ -81,7 +82,7 @@ def test_a_cache_that_misses_the_forget_of_others_is_found() -> None:
 
 def test_what_a_history_cannot_show_is_listed_and_everything_else_is_hunted() -> None:
     assert not set(DETECTABLE) & set(UNDETECTABLE)
-    others = (broken_counts, broken_listings, broken_trails, broken_latest, broken_windows)  # no part of the load
+    others = (broken_counts, broken_key_history, broken_listings, broken_trails, broken_latest, broken_windows)
     not_in_the_load = {module.__name__ for module in others}
     hunted = {kind for kind in CAUGHT_BY if kind.__module__ not in not_in_the_load}
     assert {*DETECTABLE, *UNDETECTABLE, *IN_FILES} == {*hunted, broken_ways.UnlockedFiles}
