@@ -117,7 +117,7 @@ def test_an_exception_while_a_worker_is_paused_leaves_no_process_behind(
     def broken(worker: Worker, _now: float) -> bool:
         if worker.resumes_at is not None:
             begun.extend(storm_processes(os.getpid()))
-            assert "T" in map(state_of, begun)
+            await_that(lambda: "T" in map(state_of, begun), "a worker is paused")
             raise RuntimeError("the supervisor has a bug")
         return False
 
