@@ -32,10 +32,10 @@ COMPUTE = """
             return "kept"
         return "taken over"
 
-    once = Once(sys.argv[1], lease="2s", fingerprint="none")
+    once = Once(sys.argv[1], lease="5s", fingerprint="none")
     other = Once(once.store if sys.argv[1] == "memory://" else sys.argv[1], fingerprint="none", on_running="raise")
     other.read("compute")  # connected
-    print(once.run("compute", compute, 5), flush=True)
+    print(once.run("compute", compute, 12), flush=True)
     other.close()
     once.close()
 """

@@ -197,7 +197,7 @@ def test_a_key_claimed_in_another_open_transaction_is_running_for_all_other_call
         tx.run("k", writing(theirs, schema, "theirs"))
         with pytest.raises(AlreadyRunning):
             once.run("k", lambda: "outside")
-        hasty = Once(store.clone(), lease="6s", on_running="raise")  # waits 2 s for the other transaction
+        hasty = Once(store.clone(), lease="15s", on_running="raise")  # waits 5 s for the other transaction
         with hasty, with_psycopg("READ COMMITTED") as mine, hasty.within(mine) as my_tx:
             with pytest.raises(AlreadyRunning):
                 my_tx.run("k", lambda: "mine")
