@@ -88,10 +88,6 @@ class BatchState:
     def person_of(self, unit: str) -> str:
         return self.person[self.current(unit)]
 
-    def person_of_candidate(self, one: Candidate) -> str:
-        node = self.nodes.get(one.number)
-        return one.person if node is None else self.person[node.unit]
-
     def are_distinct(self, one: str, other: str) -> bool:
         """Return whether an operator said that these units are different people."""
         return other in self._distinct.get(one, ())
