@@ -79,8 +79,14 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def _logging_stays_as_it_was() -> Iterator[None]:
-    """Undo what a command that ran in this process has set: it ends with its process otherwise."""
+    """Undo what a command or a framework that ran in this process has set: it ends with its process otherwise."""
+    root = logging.getLogger()
+    level, handlers = root.level, tuple(root.handlers)
     yield
+    root.setLevel(level)
+    for handler in [one for one in root.handlers if one not in handlers]:
+        if not type(handler).__module__.startswith("_pytest"):  # pytest removes its own
+            root.removeHandler(handler)
     for name in ("onceward", "onceward.raised"):
         logging.getLogger(name).setLevel(logging.NOTSET)
     logger = logging.getLogger("onceward")
