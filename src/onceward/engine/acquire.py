@@ -47,36 +47,34 @@ async def acquire(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool
 
     If the store does not answer, all of them are UNKNOWN, and its error is raised.
     """
-    blocked = _refuse_reentrant(engine, attempts) if current() or current_job.get() else []
-    if any(blocked):
+    blocked = _refuse_reentrant(engine, attempts) if current() or current_job.get() else None
+    if blocked is not None and any(blocked):
         free = [one for one in attempts if one.state is not REFUSED]
         found = iter(await acquire(engine, free, may_wait=may_wait)) if free else iter(())
         return [next(found) if error is None else error for error in blocked]
     answers = await send_claims(engine, attempts)
     if engine.stopping:  # since the claims were sent: the caller releases the granted ones
         engine.refuse_to_claim()
-    refusals: list[Refusal] = []
-    for index, (one, answer) in enumerate(zip(attempts, answers, strict=True)):
-        if index % YIELD_EVERY == YIELD_EVERY - 1:
-            await engine.runtime.sleep(0)
-        if one.state is OWNED:
-            refusals.append(None)
-        elif answer.verdict is SETTLED:  # an earlier try with our nonce was granted and has been settled since
-            one.move(WAITING)
-            refusals.append(await _acquire_again(engine, one, may_wait=may_wait))
-        elif answer.verdict is RUNNING and may_wait and one.job.policy.on_running == "wait":
-            one.move(WAITING)
-            refusals.append(None)
-        else:
-            refusals.append(await refuse(one, answer))
+    refusals: list[Refusal] = [None] * len(attempts)
+    for index, one in enumerate(attempts):
+        if one.state is not OWNED:
+            refusals[index] = await _wait_or_refuse(one, answers[index], may_wait=may_wait)
+            if index % YIELD_EVERY == YIELD_EVERY - 1:
+                await engine.runtime.sleep(0)
     return refusals
 
 
-async def _acquire_again(engine: Engine, attempt: Attempt, *, may_wait: bool) -> Refusal:
-    """Claim one key of a batch again. If the store fails, only this key is affected."""
+async def _wait_or_refuse(attempt: Attempt, answer: Answer, *, may_wait: bool) -> Refusal:
+    """End a claim that was not granted, or let it wait for the key."""
+    if answer.verdict is RUNNING and may_wait and attempt.job.policy.on_running == "wait":
+        attempt.move(WAITING)
+        return None
+    if answer.verdict is not SETTLED:
+        return await refuse(attempt, answer)
+    attempt.move(WAITING)  # an earlier try with our nonce was granted and has been settled since: claim again
     try:
-        [refusal] = await acquire(engine, [attempt], may_wait=may_wait)
-    except StoreError as error:
+        [refusal] = await acquire(attempt.engine, [attempt], may_wait=may_wait)
+    except StoreError as error:  # only this key of the batch is affected
         return error
     return refusal
 
@@ -88,7 +86,10 @@ async def send_claims(engine: Engine, attempts: Sequence[Attempt]) -> Sequence[A
     since = engine.runtime.monotonic()
     cancelled: BaseException | None
     try:
-        answers, cancelled = await engine.shield(store.claim(requests, timeout=timeout))
+        if engine.shields:
+            answers, cancelled = await engine.shield(store.claim(requests, timeout=timeout))
+        else:
+            answers, cancelled = await store.claim(requests, timeout=timeout), None
     except BaseException as error:  # noqa: BLE001 (raised again, unless the store answers)
         answers, cancelled = await _claim_again(engine, attempts, requests, error)
     for one, answer in zip(attempts, answers, strict=True):

@@ -209,7 +209,8 @@ class Attempt(Lease):
 
     def __enter__(self) -> Self:
         """Make this the current attempt."""
-        self.outer = current()
+        outer = _current.get()
+        self.outer = None if outer is None else outer()
         self._reference = ref(self)
         _current.set(self._reference)
         return self

@@ -90,6 +90,8 @@ class Engine:
         self.lookup: Lookup | None = None if runtime.supports_cancellation and not store.inline else store.lookup
         self.max_result_bytes = store.max_result_bytes
         self.batch_splits = store.batch_splits if runtime.supports_cancellation else 1
+        self.shields = runtime.supports_cancellation and not store.inline
+        """Whether a call to the store can be cancelled while it waits, so that it needs `shield`."""
         self.shield: Finish = _finish_inline if store.inline else runtime.shield
         self.opened = False
 

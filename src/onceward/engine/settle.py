@@ -6,6 +6,7 @@ A settlement is built once and sent until the store answers (`retry.py`), even i
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -29,7 +30,7 @@ from onceward.protocol.runtime import Runtime
 from onceward.protocol.unstored import unstored_note
 from onceward.results.codec import Encoded
 
-from .attempt import ABANDONED, LOST, SETTLED, SETTLING, UNKNOWN, UNPROTECTED, VERIFYING, Attempt
+from .attempt import ABANDONED, LOST, RUNNING, SETTLED, SETTLING, UNKNOWN, UNPROTECTED, VERIFYING, Attempt
 from .error_text import format_error, message_of, raised_in
 from .retry import SettleLimit, ask_again
 
@@ -45,19 +46,18 @@ async def settle(attempt: Attempt, settlement: AnySettlement, state: RecordState
     if attempt.state is UNPROTECTED:
         attempt.settled_as = state
         return Answer(OK, attempt.record, attempt.record.updated_at)
-    if attempt.inherited:
-        attempt.refuse_inherited()
-    if attempt.state in (LOST, ABANDONED):
-        raise LeaseLost("this claim is no longer ours; nothing was changed", key=attempt.key.text)
-    if attempt.state is SETTLING:
-        raise ClaimError("another call is settling this claim", key=attempt.key.text, hint="wait for it first")
+    if attempt.inherited or attempt.state is not RUNNING:
+        _check_settleable(attempt)
     engine, timeout = attempt.engine, attempt.job.policy.call_timeout
     store, since = engine.store, engine.runtime.monotonic()
     cancelled: BaseException | None
     try:
         attempt.move(SETTLING)
         try:
-            answers, cancelled = await engine.shield(store.settle([settlement], timeout=timeout), attempt.hurry)
+            if engine.shields:
+                answers, cancelled = await engine.shield(store.settle([settlement], timeout=timeout), attempt.hurry)
+            else:
+                answers, cancelled = await store.settle([settlement], timeout=timeout), None
         except BaseException as error:  # noqa: BLE001 (raised again, unless the store answers)
             answers, cancelled = await ask_again(
                 lambda: store.settle([settlement], timeout=timeout), error, SettleLimit(attempt, since)
@@ -73,6 +73,16 @@ async def settle(attempt: Attempt, settlement: AnySettlement, state: RecordState
     if cancelled is not None:
         raise cancelled
     return answers[0]
+
+
+def _check_settleable(attempt: Attempt) -> None:
+    """Raise if this claim is no longer ours, or if another call is settling it."""
+    if attempt.inherited:
+        attempt.refuse_inherited()
+    if attempt.state in (LOST, ABANDONED):
+        raise LeaseLost("this claim is no longer ours; nothing was changed", key=attempt.key.text)
+    if attempt.state is SETTLING:
+        raise ClaimError("another call is settling this claim", key=attempt.key.text, hint="wait for it first")
 
 
 def on_answer(attempt: Attempt, answer: Answer, state: RecordState) -> None:
@@ -105,11 +115,16 @@ def on_answer(attempt: Attempt, answer: Answer, state: RecordState) -> None:
 # ── the settlements ──
 
 
-async def record_result(attempt: Attempt, value: Any) -> Answer:
+def record_result(attempt: Attempt, value: Any) -> Coroutine[Any, Any, Answer]:
     """Complete the claim with this value."""
-    if is_small(value):
-        encoded = attempt.job.codec.encode(value, attempt.record.id, attempt.record.cycle)
-        return await settle(attempt, completion(attempt, encoded), COMPLETED)
+    if attempt.engine.runtime.supports_cancellation and not is_small(value):
+        return _record_large_result(attempt, value)
+    encoded = attempt.job.codec.encode(value, attempt.record.id, attempt.record.cycle)
+    return settle(attempt, completion(attempt, encoded), COMPLETED)
+
+
+async def _record_large_result(attempt: Attempt, value: Any) -> Answer:
+    """Complete the claim with a value that is encoded in a worker thread."""
     done, cancelled = await attempt.engine.runtime.shield(encoded_completion(attempt, value))
     try:
         answer = await settle(attempt, done, COMPLETED)

@@ -37,7 +37,7 @@ _unpackb = ormsgpack.unpackb
 class ResultType:
     """The declared return type of a function. Built once per function; `encode` and `decode` are thread-safe."""
 
-    __slots__ = ("_by_class", "_by_name", "_outer", "_verify")
+    __slots__ = ("_by_class", "_by_name", "_encodable", "_outer", "_verify")
     is_declared: ClassVar[bool] = True
     """False: the value's own classes are stored (`value_type.py`)."""
 
@@ -46,11 +46,12 @@ class ResultType:
         self._by_name: Mapping[str, Shape] = declared_shapes(annotation)
         self._by_class: Mapping[type, Shape] = {shape.cls: shape for shape in self._by_name.values()}
         self._outer = None if classes_only else outer_types(annotation)
+        self._encodable = None if self._outer is None else (*self._outer, NotStored)  # which has its own reason
         self._verify = verify
 
     def encode(self, value: Any) -> bytes:
         """Return the value as bytes, or raise `Unstorable` with the reason and the path."""
-        if not self.allows(value) and not isinstance(value, NotStored):  # which has its own reason
+        if self._encodable is not None and not isinstance(value, self._encodable):
             raise Unstorable(f"it is {self._contradiction(value)}")
         try:
             data = _packb(value, None, EXACT)
@@ -104,7 +105,7 @@ class ResultType:
             value = _unpackb(data)  # enough for plain data; raises for extensions
         except ValueError:
             value = self._rebuild(data)
-        if not self.allows(value):
+        if self._outer is not None and not isinstance(value, self._outer):
             raise ResultCorrupt(
                 f"the stored result is {self._contradiction(value)}",
                 hint=f"correct the annotation if older results have another type {RUNS_AGAIN}",

@@ -42,14 +42,9 @@ class MemoryRecords:
         expiry = after.updated_at if after.state is FREE else after.valid_until  # like `_expiry_of`
         if expiry is not None:
             self._new_expiries.append((expiry, after.id))  # before the change: a superfluous entry does no harm
-        if before is not None:
-            return self._swap(before, after)
-        if self._max is not None:
-            return self._mutex.run(self._add, after, self._max)
-        return self._records.setdefault(after.id, after) is after
-
-    def _swap(self, before: Record, after: Record) -> bool:
         records, id = self._records, after.id
+        if before is None:
+            return records.setdefault(id, after) is after if self._max is None else self._mutex.run(self._add, after)
         with self._write_lock:
             try:
                 if records[id] is before:  # no call between the check and the change, so no signal handler runs there
@@ -73,11 +68,11 @@ class MemoryRecords:
 
     # ── purging and eviction ──
 
-    def _add(self, record: Record, max_records: int) -> bool:
+    def _add(self, record: Record) -> bool:
         """Add a new key to a bounded store."""
         if record.id in self._records or record.token < self._token_floor:
             return False
-        if len(self._records) >= max_records:
+        if self._max is not None and len(self._records) >= self._max:
             self._evict_one(record.claimed_at)
         self._records[record.id] = record
         return True

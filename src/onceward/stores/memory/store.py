@@ -105,15 +105,15 @@ class MemoryStore(
             record, verdict = verb(before, request, now)
             if self._records.get(id) is before if record is before else self._compare_and_set(before, record):
                 break
-        if verb is SETTLE:  # not after a claim: waiting callers claim, and would wake each other
+        if verb is SETTLE and self._waiting:  # not after a claim: waiting callers claim, and would wake each other
             self.wake((id,))
         return Answer(verdict, record, now)
 
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
-        return [self._answer(request) for request in requests]
+        return list(map(self._answer, requests))
 
     async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
-        return [self._answer(renewal) for renewal in renewals]
+        return list(map(self._answer, renewals))
 
     async def settle(
         self,
@@ -123,7 +123,7 @@ class MemoryStore(
         signed: AuditSignature | None = None,
     ) -> list[Answer]:
         if signed is None:
-            return [self._answer(settlement) for settlement in settlements]
+            return list(map(self._answer, settlements))
         answers = self._mutex.run(self._settle_signed, signed, settlements)
         self.wake(one.id for one in settlements)
         return answers
