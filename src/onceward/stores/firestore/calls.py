@@ -16,12 +16,12 @@ from onceward.errors import StoreUnavailable
 
 from . import errors as faults
 from .address import FirestoreAddress
-from .cache import FirestoreCache
+from .cache import FirestoreCache, Now
 from .documents import Changes, Fields
 from .errors import FirestoreError
 from .layout import Path
 from .transport import FirestoreTransport
-from .values import MapValue, Value, micros
+from .values import ArrayValue, MapValue, Value, micros, value_at
 
 Write: Final = writes.Write.pb()
 Document: Final = documents.Document.pb()
@@ -29,9 +29,16 @@ Mask: Final = common.DocumentMask.pb()
 Precondition: Final = common.Precondition.pb()
 Query: Final = queries.StructuredQuery.pb()
 Aggregation: Final = queries.StructuredAggregationQuery.pb()
+Cursor: Final = queries.Cursor.pb()
 
 READS_PER_CALL: Final = 300
 """Documents per read call."""
+
+PAGE: Final = 300
+"""Documents per query."""
+
+IDS_PER_QUERY: Final = 30
+"""The limit of Firestore for an IN condition."""
 
 WRITES_PER_CALL: Final = 200
 """Documents per write call. The server accepts more, but a request may have only 10 MiB."""
@@ -54,12 +61,18 @@ class FoundDocument(NamedTuple):
 
 
 class FirestoreCalls:
-    """The Firestore calls that a store needs. Every call ends by its deadline (monotonic seconds)."""
+    """The Firestore calls that a store needs. Every call ends by its deadline (monotonic seconds).
 
-    def __init__(self, address: FirestoreAddress, transport: FirestoreTransport, cache: FirestoreCache) -> None:
+    Every time that a call returns is that of the test clock, if there is one.
+    """
+
+    def __init__(
+        self, address: FirestoreAddress, transport: FirestoreTransport, cache: FirestoreCache, clock: Now
+    ) -> None:
         self.address = address
         self.name = address.name
         self.cache = cache
+        self.clock = clock
         self._transport = transport
         self._base = f"{address.root}/documents"
 
@@ -77,7 +90,7 @@ class FirestoreCalls:
     async def get(
         self, wanted: Iterable[tuple[str, str]], deadline: float, transaction: bytes | None = None
     ) -> tuple[dict[tuple[str, str], FoundDocument], int]:
-        """Return the existing documents by collection and id, and the server's time."""
+        """Return the existing documents by collection and id, and the time."""
         paths = {self.path(*one): one for one in wanted}
         found: dict[tuple[str, str], FoundDocument] = {}
         now, names = 0, list(paths)
@@ -96,12 +109,16 @@ class FirestoreCalls:
                     found[one] = FoundDocument(one[1], response.found.fields, response.found.update_time)
         if now and transaction is None:  # inside a transaction, the read time may not advance
             self.cache.sync_clock(now)
-        return found, now
+        return found, self.clock() or now
+
+    async def now(self, deadline: float) -> int:
+        """Return the time. The server's is that of a read."""
+        return self.clock() or (await self.get([(self.address.collection, "clock")], deadline))[1]
 
     async def query(
         self, collection: str, deadline: float, *, limit: int | None = None, **clauses: Any
     ) -> tuple[list[FoundDocument], int]:
-        """Return documents of a collection, and the server's time. `clauses` are fields of `Query`."""
+        """Return documents of a collection, and the time. `clauses` are fields of `Query`."""
         query = Query(from_=[Query.CollectionSelector(collection_id=collection)], **clauses)
         if limit is not None:
             query.limit.value = limit
@@ -118,7 +135,38 @@ class FirestoreCalls:
                 found.append(FoundDocument(name, response.document.fields, response.document.update_time))
         if now:
             self.cache.sync_clock(now)
-        return found, now
+        return found, self.clock() or now
+
+    async def page(
+        self,
+        collection: str,
+        deadline: float,
+        *paths: Path,
+        after: FoundDocument | None,
+        limit: int,
+        descending: bool = False,
+        **clauses: Any,
+    ) -> tuple[list[FoundDocument], int]:
+        """Return a page of a query in the order of `paths`, after the last document of the previous one, and the time.
+
+        Documents that are equal in this order are ordered by name, as Firestore does anyway.
+        """
+        if after is not None:
+            name = Value(reference_value=self.path(collection, after.name))
+            clauses["start_at"] = Cursor(values=[*(value_at(after.fields, path) for path in paths), name], before=False)
+        order = [order_by(path, descending=descending) for path in (*paths, (NAME,))]
+        return await self.query(collection, deadline, limit=limit, order_by=order, **clauses)
+
+    async def find_by_ids(
+        self, collection: str, path: Path, ids: Sequence[bytes], deadline: float
+    ) -> list[FoundDocument]:
+        """Return the documents that have one of these ids at the path."""
+        found: list[FoundDocument] = []
+        for start in range(0, len(ids), IDS_PER_QUERY):
+            some = ArrayValue(values=[Value(bytes_value=id) for id in ids[start : start + IDS_PER_QUERY]])
+            condition = where(path, "IN", Value(array_value=some))
+            found += (await self.query(collection, deadline, where=condition))[0]
+        return found
 
     async def count(self, collection: str, deadline: float, where: Any) -> int:
         """Return how many documents of a collection match, without reading them."""
@@ -149,6 +197,11 @@ class FirestoreCalls:
         if version is ANY_VERSION:
             return Write(update=document, update_mask=mask)
         return Write(update=document, update_mask=mask, current_document=Precondition(update_time=version))
+
+    async def delete_each(self, collection: str, documents: Sequence[FoundDocument], deadline: float) -> int:
+        """Delete the documents that still have the version that was read. Return how many were deleted."""
+        batch = [self.build_delete(collection, one.name, one.version) for one in documents]
+        return sum(code == OK for code, _ in await self.write_each(batch, deadline)) if batch else 0
 
     def build_delete(self, collection: str, name: str, version: Any) -> Any:
         return Write(delete=self.path(collection, name), current_document=Precondition(update_time=version))
@@ -238,16 +291,6 @@ def all_of(conditions: Sequence[Any]) -> Any:
 
 def order_by(path: Path, *, descending: bool = False) -> Any:
     return Query.Order(field=field(path), direction=DESCENDING if descending else 1)
-
-
-def stable_order(path: Path, *, descending: bool = False) -> list[Any]:
-    """Order by this field, then by name, as Firestore does anyway, so that a page can continue after a document."""
-    return [order_by(path, descending=descending), order_by((NAME,), descending=descending)]
-
-
-def start_after(*values: Any) -> Any:
-    """Return the cursor that continues a query after these values of its order."""
-    return queries.Cursor.pb()(values=values, before=False)
 
 
 _CODES: Final[Mapping[int, str]] = dict(enumerate((

@@ -20,7 +20,7 @@ from onceward.protocol.transitions import CLOCK_MARGIN
 
 from . import values
 from .layout import REST, Layout, Path
-from .values import NULL, MapValue, Value, plain
+from .values import NULL, MapValue, Value, plain_at, value_at
 
 Fields = Mapping[str, Any]
 """The fields of a document, as Firestore values."""
@@ -129,9 +129,7 @@ class Records:
 
     def record(self, id: bytes, fields: Fields) -> Record:
         """Decode the record in a document. `id` is used if the document does not contain its id."""
-        rest = plain(fields[REST]) if REST in fields else {}
-        rest = rest if isinstance(rest, dict) else {}
-        found = {field: _at(path, fields, rest) for field, path in self.paths.items()}
+        found = {field: plain_at(fields, path) for field, path in self.paths.items()}
         adopted = found["token"] is None
         known = {field: value for field, value in found.items() if value is not None}
         known.setdefault("id", id)
@@ -151,7 +149,7 @@ class Records:
             if len(path) == 1 and path[0] in fields and _is_ambiguous_time(fields[path[0]]):
                 raise TypeError(f"{path[0]} is a number, and may be seconds or milliseconds")
         for name in self._notes:
-            shown = plain(fields[name]) if name in fields else None
+            shown = plain_at(fields, (name,))
             if shown is not None:
                 known["note"] = {**known["note"], name: str(shown)}
         if adopted:
@@ -176,14 +174,8 @@ class Records:
 
     def id_in(self, fields: Fields) -> bytes | None:
         """Return the id of the record in a document, or None if it contains none."""
-        rest = fields[REST].map_value.fields if REST in fields else {}
-        return bytes(rest["id"].bytes_value) if "id" in rest else None
-
-
-def _at(path: Path, fields: Fields, rest: Mapping[str, Any]) -> Any:
-    if path[0] == REST:
-        return rest.get(path[1])
-    return plain(fields[path[0]]) if path[0] in fields else None
+        id = value_at(fields, (REST, "id"))
+        return None if id is None else bytes(id.bytes_value)
 
 
 def _as_texts(notes: Any) -> Any:

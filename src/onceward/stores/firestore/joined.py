@@ -22,14 +22,13 @@ from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimR
 from onceward.protocol.runtime import Runtime
 
 from . import errors as faults
-from .cache import Now
-from .calls import ANY_VERSION, FirestoreCalls, FoundDocument, where
+from .calls import ANY_VERSION, FirestoreCalls, FoundDocument
 from .documents import Changes, Fields, Records
 from .errors import FirestoreError
-from .latest import DocumentsRead, changes_for, decide_deliveries
+from .latest import decide_changes
 from .latest_documents import LatestDocuments
 from .names import hash_name, name_of
-from .values import ArrayValue, MapValue, Value
+from .values import MapValue, Value
 
 TRANSACTION_HINT: Final = "call it inside a function that is decorated with @firestore.transactional"
 RETRY_CODES: Final = frozenset({"ABORTED", "FAILED_PRECONDITION", "INVALID_ARGUMENT", "NOT_FOUND"})
@@ -53,16 +52,13 @@ class FirestoreJoined:
     number: str | None = None
     block = "a function with @firestore.transactional"
 
-    def __init__(
-        self, transaction: Any, runtime: Runtime, records: Records, states: LatestDocuments, clock: Now
-    ) -> None:
+    def __init__(self, transaction: Any, runtime: Runtime, records: Records, states: LatestDocuments) -> None:
         calls = states.calls
         _check(transaction, runtime, calls)
         self._transaction = transaction
         self._calls = calls
         self._records = records
         self._states = states
-        self._clock = clock
         self._id: bytes = transaction.id
         self._collection = calls.address.collection
         self._last_read = 0, 0.0
@@ -112,8 +108,7 @@ class FirestoreJoined:
 
     async def _search(self, id: bytes, deadline: float) -> FoundDocument | None:
         """Find a document that is named after its content, then read it again inside the transaction."""
-        ids = Value(array_value=ArrayValue(values=[Value(bytes_value=id)]))
-        hits, _ = await self._calls.query(self._collection, deadline, where=where(self._records.paths["id"], "IN", ids))
+        hits = await self._calls.find_by_ids(self._collection, self._records.paths["id"], [id], deadline)
         if not hits:
             return None
         found, _ = await self._read([(self._collection, hits[0].name)], deadline)
@@ -133,13 +128,12 @@ class FirestoreJoined:
     ) -> list[LatestResult]:
         deadline = time.monotonic() + timeout
         found, now = await self._read(self._states.paths_for(deliveries), deadline)
-        documents = DocumentsRead(found, now)
-        decisions = decide_deliveries(self._states, deliveries, documents)
-        for place, changes in changes_for(self._states, decisions, documents, keep, deliveries).items():
+        answers, documents = decide_changes(self._states, deliveries, found, now, keep)
+        for place, changes in documents.items():
             there = found.get(place)
             dropped = [] if there is None else self._states.removed_members(place, changes, there)
             self._add(place, changes, exists=there is not None, dropped=dropped)
-        return decisions.answers
+        return answers
 
     async def read_latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         deadline = time.monotonic() + timeout
@@ -221,7 +215,7 @@ class FirestoreJoined:
     def _time(self) -> int:
         """Return the server's time: that of the last read, plus the time passed since."""
         read_at, since = self._last_read
-        return self._clock() or read_at + int(1e6 * (time.monotonic() - since))
+        return self._calls.clock() or read_at + int(1e6 * (time.monotonic() - since))
 
     def _raise_if_ended(self) -> None:
         if not self.is_open():
