@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from google.cloud.firestore_v1.types import common
@@ -11,6 +11,7 @@ from google.cloud.firestore_v1.types import document as documents
 from google.cloud.firestore_v1.types import firestore as messages
 from google.cloud.firestore_v1.types import query as queries
 from google.cloud.firestore_v1.types import write as writes
+from grpc import StatusCode
 
 from onceward.errors import StoreUnavailable
 
@@ -48,6 +49,9 @@ NAME: Final = "__name__"
 OK: Final = "OK"
 DESCENDING: Final = 2
 ABSENT: Final = Precondition(exists=False)
+CODES: Final = {status.value[0]: status.name for status in StatusCode}
+"""The names of gRPC status codes by number."""
+
 ANY_VERSION: Final = object()
 """Instead of a version: the document exists, and its version does not matter."""
 
@@ -240,7 +244,7 @@ class FirestoreCalls:
             raise
         response = messages.BatchWriteResponse.pb(answer)
         results = zip(response.status, response.write_results, strict=True)
-        return [(_CODES.get(status.code, "UNKNOWN"), result.update_time) for status, result in results]
+        return [(CODES.get(status.code, "UNKNOWN"), result.update_time) for status, result in results]
 
 
 def split_writes(batch: Sequence[Any]) -> Iterable[list[Any]]:
@@ -291,11 +295,3 @@ def all_of(conditions: Sequence[Any]) -> Any:
 
 def order_by(path: Path, *, descending: bool = False) -> Any:
     return Query.Order(field=field(path), direction=DESCENDING if descending else 1)
-
-
-_CODES: Final[Mapping[int, str]] = dict(enumerate((
-    OK, "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
-    "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED",
-    "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
-)))  # fmt: skip
-"""The names of gRPC status codes by number."""

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from onceward.errors import ConfigurationError, StoreBroken
 from onceward.protocol.cells import KEEP_UNFINISHED, attempts_used_up
 from onceward.protocol.record import READER, AfterCrash, Record, RecordState
-from onceward.protocol.requests import ClaimRequest
+from onceward.protocol.requests import AnyRequest, ClaimRequest
 from onceward.protocol.transitions import CLOCK_MARGIN
 
 from . import values
@@ -159,10 +159,12 @@ class Records:
                 raise TypeError(f"{name} is {type(value).__name__}")
         return Record(**{"scope": "", "key": "", **known})
 
-    def record_for_claim(self, request: ClaimRequest, fields: Fields, store: str) -> Record:
-        """Return the record that a claim finds in its document."""
-        record = self.record(request.id, fields)
-        if record.id != request.id:
+    def record_for(self, id: bytes, request: AnyRequest | None, fields: Fields, store: str) -> Record:
+        """Return the record that a request finds in its document."""
+        record = self.record(id, fields)
+        if not isinstance(request, ClaimRequest):
+            return record
+        if record.id != id:
             raise ConfigurationError(
                 f"{store}: this content already has a record of {record.scope}, and a document can hold only one",
                 key=request.key,

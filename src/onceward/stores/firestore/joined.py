@@ -27,7 +27,8 @@ from .documents import Changes, Fields, Records
 from .errors import FirestoreError
 from .latest import decide_changes
 from .latest_documents import LatestDocuments
-from .names import hash_name, name_of
+from .names import hash_name
+from .table import document_name
 from .values import MapValue, Value
 
 TRANSACTION_HINT: Final = "call it inside a function that is decorated with @firestore.transactional"
@@ -90,20 +91,14 @@ class FirestoreJoined:
         joined = self._records_to_write.get(request.id)
         if joined is not None:
             return joined, self._time()
-        if isinstance(request, ClaimRequest):
-            name = name_of(request.id, request.scope, request.key)
-        else:
-            name = self._calls.cache.document_name(request.id) or hash_name(request.id)
+        name = document_name(self._calls.cache, request.id, request)
         found, now = await self._read([(self._collection, name)], deadline)
         one = found.get((self._collection, name))
         if one is None and not isinstance(request, ClaimRequest):
             one = await self._search(request.id, deadline)
         if one is None:
             return JoinedRecord(name, None, exists=False, record=None), now
-        if isinstance(request, ClaimRequest):
-            record = self._records.record_for_claim(request, one.fields, self._calls.name)
-        else:
-            record = self._records.record(request.id, one.fields)
+        record = self._records.record_for(request.id, request, one.fields, self._calls.name)
         return JoinedRecord(one.name, record, exists=True, record=record), now
 
     async def _search(self, id: bytes, deadline: float) -> FoundDocument | None:

@@ -26,7 +26,7 @@ from onceward.protocol.transitions import VERBS, settle
 
 from . import audit as trail
 from . import errors as faults
-from .cache import CachedDocument
+from .cache import CachedDocument, FirestoreCache
 from .calls import OK, FirestoreCalls, nest_fields
 from .documents import MAX_HISTORY_BYTES, Records
 from .errors import FirestoreError
@@ -135,7 +135,7 @@ class FirestoreTable:
 
     async def _read(self, jobs: Sequence[DocumentRequest], deadline: float) -> int:
         """Read the documents of these jobs. Search by id for those whose document name is unknown."""
-        names = {job.id: self._name(job) for job in jobs}
+        names = {job.id: document_name(self._cache, job.id, job.request) for job in jobs}
         found, now = await self.calls.get(((self._collection, name) for name in names.values()), deadline)
         missing = []
         for job in jobs:
@@ -145,7 +145,8 @@ class FirestoreTable:
                 if not isinstance(job.request, ClaimRequest):
                     missing.append(job)
             else:
-                job.cached = CachedDocument(one.name, self._record(job, one.fields), one.version)
+                record = self.records.record_for(job.id, job.request, one.fields, self.calls.name)
+                job.cached = CachedDocument(one.name, record, one.version)
         if missing:
             await self._search(missing, deadline)
         return now
@@ -155,18 +156,6 @@ class FirestoreTable:
         for one in await self.calls.find_by_ids(self._collection, self.records.paths["id"], list(by_id), deadline):
             job = by_id[self.records.id_in(one.fields) or b""]
             job.cached = CachedDocument(one.name, self.records.record(job.id, one.fields), one.version)
-
-    def _name(self, job: DocumentRequest) -> str:
-        request = job.request
-        if isinstance(request, ClaimRequest):
-            return name_of(request.id, request.scope, request.key)
-        return self._cache.document_name(job.id) or hash_name(job.id)
-
-    def _record(self, job: DocumentRequest, fields: Any) -> Record:
-        request = job.request
-        if isinstance(request, ClaimRequest):
-            return self.records.record_for_claim(request, fields, self.calls.name)
-        return self.records.record(job.id, fields)
 
     # ── deciding and writing ──
 
@@ -300,6 +289,13 @@ class FirestoreTable:
     def _error_for_code(self, reason: str) -> Exception:
         reason = "DEADLINE_EXCEEDED" if reason in {"", LOCKED} else reason
         return faults.error_for(FirestoreError(reason, "until the end of this call"), self.calls.name)
+
+
+def document_name(cache: FirestoreCache, id: bytes, request: AnyRequest | None) -> str:
+    """Return the name of the document of a request. If it is no claim, the name may be another one, to be searched."""
+    if isinstance(request, ClaimRequest):
+        return name_of(id, request.scope, request.key)
+    return cache.document_name(id) or hash_name(id)
 
 
 def locked_record(request: ClaimRequest) -> Record:

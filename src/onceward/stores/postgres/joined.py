@@ -103,17 +103,14 @@ class PostgresJoined:
     # ── the verbs ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
-        deadline = time.monotonic() + timeout
-        return [await self._translating(self._apply(transitions.claim, one, deadline)) for one in requests]
+        return await self._apply_each(transitions.claim, requests, timeout)
 
     async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
-        deadline = time.monotonic() + timeout
-        return [await self._translating(self._apply(transitions.settle, one, deadline)) for one in settlements]
+        return await self._apply_each(transitions.settle, settlements, timeout)
 
     async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
         """Renew inside the transaction. Usually the heartbeat renews: this transaction does not block it."""
-        deadline = time.monotonic() + timeout
-        return [await self._translating(self._apply(transitions.renew, one, deadline)) for one in renewals]
+        return await self._apply_each(transitions.renew, renewals, timeout)
 
     def is_open(self) -> bool:
         return self._keeps_connection() and self._channel is not None and self._channel.is_open()
@@ -152,7 +149,7 @@ class PostgresJoined:
             self._savepoints.pop()
             return False
         await self._in_session(self._session.commit, time.monotonic() + END_TIMEOUT)
-        released = await self._translating(self._run_commands(f"RELEASE SAVEPOINT {savepoint}"))
+        released = await self._end_savepoint(f"RELEASE SAVEPOINT {savepoint}")
         self._savepoints.pop()
         return released
 
@@ -164,18 +161,15 @@ class PostgresJoined:
         if not await self._is_same(if_failed=True):
             return False
         await self._in_session(self._session.rollback, time.monotonic() + END_TIMEOUT)
-        rollback = f"ROLLBACK TO SAVEPOINT {savepoint}"
-        return await self._translating(self._run_commands(rollback)) and await self._translating(
-            self._run_commands(f"RELEASE SAVEPOINT {savepoint}")
-        )
+        return await self._end_savepoint(f"ROLLBACK TO SAVEPOINT {savepoint}", f"RELEASE SAVEPOINT {savepoint}")
 
     async def abandon(self) -> bool:
         if not self.is_open():
             return False
-        await self._translating(self._run_commands("ROLLBACK"))
+        await self._end_savepoint("ROLLBACK")
         return True
 
-    async def _run_commands(self, *commands: str) -> bool:
+    async def _end_savepoint(self, *commands: str) -> bool:
         """Execute the commands. Return False if the savepoint is gone, because its transaction has ended."""
         deadline = time.monotonic() + END_TIMEOUT
         channel = await self._connected(deadline)
@@ -185,7 +179,7 @@ class PostgresJoined:
         except PostgresRefused as error:
             if error.code == NO_SUCH_SAVEPOINT:
                 return False
-            raise
+            raise _translate(error) from error
         return True
 
     # ── which transaction ───────────────────────────────────────────────────────────────────────────────────────
@@ -280,10 +274,8 @@ class PostgresJoined:
         self, deliveries: Sequence[EventDelivery], keep: Retention, deadline: float
     ) -> list[LatestResult] | None:
         """Return the answers. None: another transaction inserted one of the marks without changing the entity."""
-        channel, batch = (
-            await self._connected(deadline),
-            EventBatch(self._table.statements, deliveries, keep, self._now()),
-        )
+        channel = await self._connected(deadline)
+        batch = EventBatch(self._table.statements, deliveries, keep, self._now())
         [(previous_timeout, _)] = await channel.rows(deadline, CAP_LOCK_TIMEOUT, lock_timeout_ms(deadline))
         await _execute(channel, deadline, batch.lock())
         batch.decide(await _execute(channel, deadline, batch.lookup()))
@@ -301,6 +293,10 @@ class PostgresJoined:
         return states_from_rows(rows, ids)
 
     # ── one request ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _apply_each(self, change: Change, requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
+        deadline = time.monotonic() + timeout
+        return [await self._translating(self._apply(change, one, deadline)) for one in requests]
 
     async def _apply(self, change: Change, request: AnyRequest, deadline: float) -> Answer:
         if not await self._enter(deadline):

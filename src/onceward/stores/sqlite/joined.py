@@ -114,15 +114,22 @@ def _plain_cursor(connection: Connection) -> Iterator[Cursor]:
     cursor = _cursor(connection)
     text_factory, connection.text_factory = connection.text_factory, str
     try:
-        yield cursor
+        with errors_explained(connection):
+            yield cursor
+    finally:
+        connection.text_factory = text_factory
+        cursor.close()
+
+
+@contextmanager
+def errors_explained(connection: Any) -> Iterator[None]:
+    try:
+        yield
     except sqlite3.Error as error:
         explained = sqlite_errors.explain(error, "your transaction")
         if not connection.in_transaction:
             explained.add_note("SQLite has rolled your transaction back")
         raise explained from error
-    finally:
-        connection.text_factory = text_factory
-        cursor.close()
 
 
 class SQLiteJoined:
