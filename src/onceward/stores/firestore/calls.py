@@ -89,6 +89,17 @@ class FirestoreCalls:
     def path(self, collection: str, name: str) -> str:
         return f"{self._base}/{collection}/{name}"
 
+    async def _call_stream(self, method: str, request: Any, deadline: float, **fields: Any) -> list[Any]:
+        """Call a streaming method with a request of this class. Return its replies as plain protobuf messages."""
+        wrapped = request.wrap(request.pb()(**fields))
+        replies = await self._transport.call_stream(method, wrapped, self.left(deadline))
+        return [type(reply).pb(reply) for reply in replies]
+
+    async def _call_to_write(self, method: str, request: Any, batch: Sequence[Any], deadline: float) -> Any:
+        wrapped = request.wrap(request.pb()(database=self.address.root, writes=batch))
+        reply = await self._transport.call(method, wrapped, self.left(deadline))
+        return type(reply).pb(reply)
+
     # ── reading ──
 
     async def get(
@@ -99,14 +110,11 @@ class FirestoreCalls:
         found: dict[tuple[str, str], FoundDocument] = {}
         now, names = 0, list(paths)
         for start in range(0, len(names), READS_PER_CALL):
-            request = messages.BatchGetDocumentsRequest.pb()(
-                database=self.address.root, documents=names[start : start + READS_PER_CALL]
-            )
+            fields: dict[str, Any] = {"database": self.address.root, "documents": names[start : start + READS_PER_CALL]}
             if transaction is not None:
-                request.transaction = transaction
-            wrapped = messages.BatchGetDocumentsRequest.wrap(request)
-            for answer in await self._transport.call_stream("batch_get_documents", wrapped, self.left(deadline)):
-                response = messages.BatchGetDocumentsResponse.pb(answer)
+                fields["transaction"] = transaction
+            request = messages.BatchGetDocumentsRequest
+            for response in await self._call_stream("batch_get_documents", request, deadline, **fields):
                 now = max(now, micros(response.read_time))
                 if response.found.name:
                     one = paths[response.found.name]
@@ -126,13 +134,9 @@ class FirestoreCalls:
         query = Query(from_=[Query.CollectionSelector(collection_id=collection)], **clauses)
         if limit is not None:
             query.limit.value = limit
-        request = messages.RunQueryRequest.pb()(parent=self._base, structured_query=query)
-        answers = await self._transport.call_stream(
-            "run_query", messages.RunQueryRequest.wrap(request), self.left(deadline)
-        )
+        fields = {"parent": self._base, "structured_query": query}
         found, now = [], 0
-        for answer in answers:
-            response = messages.RunQueryResponse.pb(answer)
+        for response in await self._call_stream("run_query", messages.RunQueryRequest, deadline, **fields):
             now = max(now, micros(response.read_time))
             if response.document.name:
                 name = response.document.name.rpartition("/")[2]
@@ -176,14 +180,14 @@ class FirestoreCalls:
         """Return how many documents of a collection match, without reading them."""
         query = Query(from_=[Query.CollectionSelector(collection_id=collection)], where=where)
         count = Aggregation.Aggregation(alias="n", count=Aggregation.Aggregation.Count())
-        request = messages.RunAggregationQueryRequest.pb()(
-            parent=self._base,
-            structured_aggregation_query=Aggregation(structured_query=query, aggregations=[count]),
-        )
-        wrapped = messages.RunAggregationQueryRequest.wrap(request)
-        answers = await self._transport.call_stream("run_aggregation_query", wrapped, self.left(deadline))
-        response = [messages.RunAggregationQueryResponse.pb(answer).result.aggregate_fields for answer in answers]
-        return sum(int(fields["n"].integer_value) for fields in response if "n" in fields)
+        fields = {
+            "parent": self._base,
+            "structured_aggregation_query": Aggregation(structured_query=query, aggregations=[count]),
+        }
+        request = messages.RunAggregationQueryRequest
+        replies = await self._call_stream("run_aggregation_query", request, deadline, **fields)
+        counts = [reply.result.aggregate_fields for reply in replies]
+        return sum(int(one["n"].integer_value) for one in counts if "n" in one)
 
     # ── writing ──
 
@@ -212,9 +216,7 @@ class FirestoreCalls:
 
     async def commit(self, batch: Sequence[Any], deadline: float) -> list[Any]:
         """Write all or nothing, and return the version of each document."""
-        request = messages.CommitRequest.pb()(database=self.address.root, writes=batch)
-        answer = await self._transport.call("commit", messages.CommitRequest.wrap(request), self.left(deadline))
-        response = messages.CommitResponse.pb(answer)
+        response = await self._call_to_write("commit", messages.CommitRequest, batch, deadline)
         self.cache.sync_clock(micros(response.commit_time))
         return [result.update_time for result in response.write_results]
 
@@ -233,16 +235,12 @@ class FirestoreCalls:
         return results
 
     async def _write_chunk(self, batch: Sequence[Any], deadline: float) -> list[tuple[str, Any]]:
-        request = messages.BatchWriteRequest.pb()(database=self.address.root, writes=batch)
         try:
-            answer = await self._transport.call(
-                "batch_write", messages.BatchWriteRequest.wrap(request), self.left(deadline)
-            )
+            response = await self._call_to_write("batch_write", messages.BatchWriteRequest, batch, deadline)
         except FirestoreError as error:
             if error.code in faults.AMBIGUOUS_CODES or error.code == "ABORTED":
                 return [(error.code, None)] * len(batch)
             raise
-        response = messages.BatchWriteResponse.pb(answer)
         results = zip(response.status, response.write_results, strict=True)
         return [(CODES.get(status.code, "UNKNOWN"), result.update_time) for status, result in results]
 

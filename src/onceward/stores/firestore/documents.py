@@ -74,17 +74,6 @@ _ENCODERS: Final[dict[str, Callable[[Any], Any]]] = {
 }
 
 
-_TYPES: Final[dict[str, type]] = {
-    name: kind
-    for encode, kind in (
-        (_bytes, bytes), (values.text, str), (_text_or_null, str), (values.number, int), (values.time, int),
-        (_flag, bool), (_mapping_value, dict),
-    )
-    for name, own in _ENCODERS.items()
-    if own is encode
-}  # fmt: skip
-
-
 _TIMES: Final = tuple(name for name, encode in _ENCODERS.items() if encode is values.time)
 
 
@@ -135,12 +124,10 @@ class Records:
         known.setdefault("id", id)
         try:
             return self._read(known, fields, adopted=adopted)
-        except (KeyError, TypeError, ValueError, msgspec.DecodeError) as error:
+        except (TypeError, msgspec.DecodeError) as error:
             return _newer_record(known, error)
 
     def _read(self, known: dict[str, Any], fields: Fields, *, adopted: bool) -> Record:
-        known["state"] = RecordState(known["state"])
-        known["after_crash"] = AfterCrash(known.get("after_crash", 0))
         for name in ("arguments", "note"):
             stored = known.get(name, {})
             known[name] = _mapping(stored) if isinstance(stored, bytes) else _as_texts(stored)
@@ -154,10 +141,7 @@ class Records:
                 known["note"] = {**known["note"], name: str(shown)}
         if adopted:
             known = {**known, "token": FOREIGN_TOKEN, "stored": False}
-        for name, value in known.items():
-            if not isinstance(value, _TYPES[name]) or (isinstance(value, bool) and _TYPES[name] is int):
-                raise TypeError(f"{name} is {type(value).__name__}")
-        return Record(**{"scope": "", "key": "", **known})
+        return msgspec.convert({"scope": "", "key": "", **known}, Record, builtin_types=(bytes,))
 
     def record_for(self, id: bytes, request: AnyRequest | None, fields: Fields, store: str) -> Record:
         """Return the record that a request finds in its document."""

@@ -15,11 +15,11 @@ from typing import Any, Final, NamedTuple
 from google.cloud.firestore_v1.types import write as writes
 
 from onceward.errors import ConfigurationError, RetryTransaction, StoreError, WrongRuntime
-from onceward.protocol import transitions
 from onceward.protocol.latest import EntityState, EventDelivery, LatestResult, Retention
 from onceward.protocol.record import Record
-from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal, Verdict
+from onceward.protocol.requests import Answer, AnyRequest, ClaimRequest, Verdict
 from onceward.protocol.runtime import Runtime
+from onceward.stores.joined_savepoints import JoinedVerbs
 
 from . import errors as faults
 from .calls import ANY_VERSION, FirestoreCalls, FoundDocument
@@ -46,11 +46,9 @@ class JoinedRecord(NamedTuple):
     record: Record | None
 
 
-class FirestoreJoined:
+class FirestoreJoined(JoinedVerbs):
     """The store inside the caller's transaction."""
 
-    exclusive = False
-    number: str | None = None
     block = "a function with @firestore.transactional"
 
     def __init__(self, transaction: Any, runtime: Runtime, records: Records, states: LatestDocuments) -> None:
@@ -66,16 +64,8 @@ class FirestoreJoined:
         self._records_to_write: dict[bytes, JoinedRecord] = {}
         self._savepoints: list[tuple[int, dict[bytes, JoinedRecord]]] = []
 
-    # ── the verbs ───────────────────────────────────────────────────────────────────────────────────────────────
-
-    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
-        return [await self._apply(transitions.claim, one, timeout) for one in requests]
-
-    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
-        return [await self._apply(transitions.settle, one, timeout) for one in settlements]
-
-    async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
-        return [await self._apply(transitions.renew, one, timeout) for one in renewals]
+    async def _apply_each(self, change: Transition, requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
+        return [await self._apply(change, one, timeout) for one in requests]
 
     async def _apply(self, change: Transition, request: AnyRequest, timeout: float) -> Answer:
         joined, now = await self._load(request, time.monotonic() + timeout)
@@ -145,12 +135,6 @@ class FirestoreJoined:
 
     def is_open(self) -> bool:
         return bool(self._transaction.id == self._id)
-
-    def is_lost(self) -> bool:
-        return False
-
-    def blocks_writes(self) -> bool:
-        return False
 
     async def begin(self, *, timeout: float) -> None:  # noqa: ARG002 (no call is made)
         self._raise_if_ended()

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
 from onceward.protocol import transitions
 from onceward.protocol.audit import AuditSignature
 from onceward.protocol.capabilities import (
@@ -25,7 +27,7 @@ from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimR
 from onceward.protocol.runtime import Runtime
 from onceward.stores.watchers import Watchers
 
-from .address import FirestoreAddress, from_client, parse, with_changes
+from .address import FirestoreAddress, from_client, parse
 from .cache import FirestoreCache
 from .calls import FirestoreCalls
 from .counters import FirestoreCounters
@@ -74,7 +76,7 @@ class FirestoreStore(
         if not isinstance(address, FirestoreAddress):
             address = from_client(where, collection)
         changes = {"layout": layout, "marks": marks, "states": states}
-        self._address = with_changes(address, {name: value for name, value in changes.items() if value})
+        self._address = replace(address, **{name: value for name, value in changes.items() if value})
         self._clock = clock
         self._cache = FirestoreCache()
         self._records = Records(self._address.layout)

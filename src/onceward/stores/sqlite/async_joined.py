@@ -37,10 +37,10 @@ class AsyncSQLiteJoined(SQLiteJoined):
         await self._wrapper.rollback()
         return True
 
-    async def _take_write_lock(self, timeout: float) -> None:
+    async def _take_write_lock(self, deadline: float) -> None:
         if self._sqlalchemy_connection is None:
             await self._connect()
-        await super()._take_write_lock(timeout)
+        await super()._take_write_lock(deadline)
 
     async def _connect(self) -> None:
         wrapper = self._wrapper
