@@ -121,8 +121,7 @@ def test_a_search_that_visits_too_many_records_goes_on_with_its_cursor(
 ) -> None:
     if client.once.store.listing is None or "memory" in client.once.store.name:
         pytest.skip("this store visits all records")
-    monkeypatch.setattr("onceward.stores.sqlite.listing.MAX_VISITED", 4)
-    monkeypatch.setattr("onceward.stores.postgres.listing.MAX_VISITED", 4)
+    monkeypatch.setattr("onceward.stores.sql_reading.MAX_VISITED", 4)
     fill(client)
     admin = admin_of(client)
     first = admin.keys(ListingFilter(prefix="order:0"), limit=5)

@@ -9,7 +9,7 @@ import pytest
 
 from onceward.stores.clock import WallClock
 from onceward.stores.firestore import audit as trail
-from onceward.stores.firestore import calls, latest, table
+from onceward.stores.firestore import calls, latest
 from onceward.stores.firestore import counters as counts
 from onceward.stores.firestore import maintenance as upkeep
 from onceward.testing.conformance.fencing import FencingChecks
@@ -77,7 +77,7 @@ def test_calls_limited_to_two_items_continue_where_they_ended(
         ("WRITES_PER_CALL", calls),
         ("READS_PER_CALL", latest),
         ("MAX_BATCH", latest),
-        ("IDS_PER_QUERY", table),
+        ("IDS_PER_QUERY", calls),
     ):
         monkeypatch.setattr(module, name, 2)
     getattr(OnFirestore(), f"test_{what}")("blocking", tmp_path)

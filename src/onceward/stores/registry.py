@@ -16,17 +16,13 @@ DEFAULT = "sqlite:///onceward.db"
 ENTRY_POINTS = "onceward.stores"
 
 _BUILT_IN = {
-    "memory": "onceward.stores.memory",
-    "sqlite": "onceward.stores.sqlite",
-    "postgresql": "onceward.stores.postgres",
-    "postgres": "onceward.stores.postgres",
+    "memory": "memory",
+    "sqlite": "sqlite",
+    **dict.fromkeys(("postgresql", "postgres"), "postgres"),
+    **dict.fromkeys(("redis", "rediss", "unix"), "redis"),
+    "firestore": "firestore",
 }
-_BUILT_IN |= dict.fromkeys(("redis", "rediss", "unix"), "onceward.stores.redis")
-_BUILT_IN["firestore"] = "onceward.stores.firestore"
-_EXTRAS: dict[str, str] = {
-    "redis": "redis", "rediss": "redis", "unix": "redis", "postgresql": "postgres", "postgres": "postgres"
-}  # fmt: skip
-_EXTRAS["firestore"] = "firestore"
+"""The packages of the built-in stores. Each extra has the name of its package."""
 
 
 def open_store(url: str | None = None) -> Store:
@@ -77,7 +73,7 @@ def _factory(scheme: str) -> Callable[[str], Store]:
             hint=_install_hint(scheme),
         ) from error
     except ImportError as error:
-        if _EXTRAS.get(scheme) != "postgres" or "libpq" not in str(error):
+        if _BUILT_IN.get(scheme) != "postgres" or "libpq" not in str(error):
             raise
         raise MissingExtra(
             f"the store for {scheme}:// cannot find libpq, which psycopg needs",
@@ -87,14 +83,14 @@ def _factory(scheme: str) -> Callable[[str], Store]:
 
 
 def _install_hint(scheme: str) -> str:
-    if scheme in _EXTRAS:
-        return f'pip install "onceward[{_EXTRAS[scheme]}]"'
+    if scheme in _BUILT_IN:
+        return f'pip install "onceward[{_BUILT_IN[scheme]}]"'
     return f"install the driver, or the extra of the package that provides {scheme}://"
 
 
 def _load(scheme: str) -> Any:
     if scheme in _BUILT_IN:
-        return import_module(_BUILT_IN[scheme]).from_url
+        return import_module(f"onceward.stores.{_BUILT_IN[scheme]}").from_url
     from importlib.metadata import entry_points  # imported here: it would add a sixth to our import time
 
     for entry in entry_points(group=ENTRY_POINTS, name=scheme):

@@ -9,7 +9,6 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from onceward.errors import ConfigurationError
 from onceward.protocol.secrets import url_without_secrets
@@ -136,10 +135,6 @@ def from_client(client: Any, collection: str) -> FirestoreAddress:
         endpoint=getattr(options, "api_endpoint", None),
         credentials=None if emulator else getattr(client, "_credentials", None),
     )
-
-
-def with_changes(address: FirestoreAddress, changes: Mapping[str, Any]) -> FirestoreAddress:
-    return replace(address, **changes) if changes else address
 
 
 def _layout(given: Mapping[str, str]) -> Layout:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from onceward.protocol.audit import AUDIT_RETENTION, AuditEntry, AuditFilter, matches_filter
 
 from . import values
-from .calls import FirestoreCalls, FoundDocument, stable_order, start_after, where
+from .calls import FirestoreCalls, FoundDocument, where
 from .documents import Changes
 from .values import plain
 
@@ -34,22 +34,16 @@ def entry_write(calls: FirestoreCalls, entry: AuditEntry) -> Any:
     return calls.build_write(calls.address.audit_in, name, changes, None)
 
 
-async def find_entries(
-    calls: FirestoreCalls, wanted: AuditFilter, limit: int, now: int | None, deadline: float
-) -> list[AuditEntry]:
+async def find_entries(calls: FirestoreCalls, wanted: AuditFilter, limit: int, deadline: float) -> list[AuditEntry]:
     """Return entries, newest first. Filters after reading, because an index per filter makes writes expensive."""
     found: list[AuditEntry] = []
-    more: dict[str, Any] = {}
+    last = None
     while len(found) < limit:
-        page, read_at = await calls.query(
-            calls.address.audit_in, deadline, limit=PAGE, order_by=stable_order(_AT, descending=True), **more
-        )
-        entries = [entry_of(one.fields) for one in page]
-        found += [entry for entry in entries if matches_filter(entry, wanted, read_at if now is None else now)]
+        page, now = await calls.page(calls.address.audit_in, deadline, _AT, after=last, limit=PAGE, descending=True)
+        found += [entry for entry in (entry_of(one.fields) for one in page) if matches_filter(entry, wanted, now)]
         if len(page) < PAGE:
             break
-        last = values.Value(reference_value=calls.path(calls.address.audit_in, page[-1].name))
-        more = {"start_at": start_after(page[-1].fields["at"], last)}
+        last = page[-1]
     return found[:limit]
 
 
@@ -57,10 +51,7 @@ async def expire_entries(calls: FirestoreCalls, limit: int, now: int, deadline: 
     """Delete entries that are too old. Called by `purge`."""
     condition = where(_AT, "LESS_THAN_OR_EQUAL", values.time(now - AUDIT_RETENTION))
     old, _ = await calls.query(calls.address.audit_in, deadline, limit=limit, where=condition)
-    if old:
-        await calls.write_each(
-            [calls.build_delete(calls.address.audit_in, one.name, one.version) for one in old], deadline
-        )
+    await calls.delete_each(calls.address.audit_in, old, deadline)
 
 
 def redaction(calls: FirestoreCalls, one: FoundDocument) -> Any:

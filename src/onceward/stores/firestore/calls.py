@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from google.cloud.firestore_v1.types import common
@@ -11,17 +11,18 @@ from google.cloud.firestore_v1.types import document as documents
 from google.cloud.firestore_v1.types import firestore as messages
 from google.cloud.firestore_v1.types import query as queries
 from google.cloud.firestore_v1.types import write as writes
+from grpc import StatusCode
 
 from onceward.errors import StoreUnavailable
 
 from . import errors as faults
 from .address import FirestoreAddress
-from .cache import FirestoreCache
+from .cache import FirestoreCache, Now
 from .documents import Changes, Fields
 from .errors import FirestoreError
 from .layout import Path
 from .transport import FirestoreTransport
-from .values import MapValue, Value, micros
+from .values import ArrayValue, MapValue, Value, micros, value_at
 
 Write: Final = writes.Write.pb()
 Document: Final = documents.Document.pb()
@@ -29,9 +30,16 @@ Mask: Final = common.DocumentMask.pb()
 Precondition: Final = common.Precondition.pb()
 Query: Final = queries.StructuredQuery.pb()
 Aggregation: Final = queries.StructuredAggregationQuery.pb()
+Cursor: Final = queries.Cursor.pb()
 
 READS_PER_CALL: Final = 300
 """Documents per read call."""
+
+PAGE: Final = 300
+"""Documents per query."""
+
+IDS_PER_QUERY: Final = 30
+"""The limit of Firestore for an IN condition."""
 
 WRITES_PER_CALL: Final = 200
 """Documents per write call. The server accepts more, but a request may have only 10 MiB."""
@@ -41,6 +49,9 @@ NAME: Final = "__name__"
 OK: Final = "OK"
 DESCENDING: Final = 2
 ABSENT: Final = Precondition(exists=False)
+CODES: Final = {status.value[0]: status.name for status in StatusCode}
+"""The names of gRPC status codes by number."""
+
 ANY_VERSION: Final = object()
 """Instead of a version: the document exists, and its version does not matter."""
 
@@ -54,12 +65,18 @@ class FoundDocument(NamedTuple):
 
 
 class FirestoreCalls:
-    """The Firestore calls that a store needs. Every call ends by its deadline (monotonic seconds)."""
+    """The Firestore calls that a store needs. Every call ends by its deadline (monotonic seconds).
 
-    def __init__(self, address: FirestoreAddress, transport: FirestoreTransport, cache: FirestoreCache) -> None:
+    Every time that a call returns is that of the test clock, if there is one.
+    """
+
+    def __init__(
+        self, address: FirestoreAddress, transport: FirestoreTransport, cache: FirestoreCache, clock: Now
+    ) -> None:
         self.address = address
         self.name = address.name
         self.cache = cache
+        self.clock = clock
         self._transport = transport
         self._base = f"{address.root}/documents"
 
@@ -72,66 +89,105 @@ class FirestoreCalls:
     def path(self, collection: str, name: str) -> str:
         return f"{self._base}/{collection}/{name}"
 
+    async def _call_stream(self, method: str, request: Any, deadline: float, **fields: Any) -> list[Any]:
+        """Call a streaming method with a request of this class. Return its replies as plain protobuf messages."""
+        wrapped = request.wrap(request.pb()(**fields))
+        replies = await self._transport.call_stream(method, wrapped, self.left(deadline))
+        return [type(reply).pb(reply) for reply in replies]
+
+    async def _call_to_write(self, method: str, request: Any, batch: Sequence[Any], deadline: float) -> Any:
+        wrapped = request.wrap(request.pb()(database=self.address.root, writes=batch))
+        reply = await self._transport.call(method, wrapped, self.left(deadline))
+        return type(reply).pb(reply)
+
     # ── reading ──
 
     async def get(
         self, wanted: Iterable[tuple[str, str]], deadline: float, transaction: bytes | None = None
     ) -> tuple[dict[tuple[str, str], FoundDocument], int]:
-        """Return the existing documents by collection and id, and the server's time."""
+        """Return the existing documents by collection and id, and the time."""
         paths = {self.path(*one): one for one in wanted}
         found: dict[tuple[str, str], FoundDocument] = {}
         now, names = 0, list(paths)
         for start in range(0, len(names), READS_PER_CALL):
-            request = messages.BatchGetDocumentsRequest.pb()(
-                database=self.address.root, documents=names[start : start + READS_PER_CALL]
-            )
+            fields: dict[str, Any] = {"database": self.address.root, "documents": names[start : start + READS_PER_CALL]}
             if transaction is not None:
-                request.transaction = transaction
-            wrapped = messages.BatchGetDocumentsRequest.wrap(request)
-            for answer in await self._transport.call_stream("batch_get_documents", wrapped, self.left(deadline)):
-                response = messages.BatchGetDocumentsResponse.pb(answer)
+                fields["transaction"] = transaction
+            request = messages.BatchGetDocumentsRequest
+            for response in await self._call_stream("batch_get_documents", request, deadline, **fields):
                 now = max(now, micros(response.read_time))
                 if response.found.name:
                     one = paths[response.found.name]
                     found[one] = FoundDocument(one[1], response.found.fields, response.found.update_time)
         if now and transaction is None:  # inside a transaction, the read time may not advance
             self.cache.sync_clock(now)
-        return found, now
+        return found, self.clock() or now
+
+    async def now(self, deadline: float) -> int:
+        """Return the time. The server's is that of a read."""
+        return self.clock() or (await self.get([(self.address.collection, "clock")], deadline))[1]
 
     async def query(
         self, collection: str, deadline: float, *, limit: int | None = None, **clauses: Any
     ) -> tuple[list[FoundDocument], int]:
-        """Return documents of a collection, and the server's time. `clauses` are fields of `Query`."""
+        """Return documents of a collection, and the time. `clauses` are fields of `Query`."""
         query = Query(from_=[Query.CollectionSelector(collection_id=collection)], **clauses)
         if limit is not None:
             query.limit.value = limit
-        request = messages.RunQueryRequest.pb()(parent=self._base, structured_query=query)
-        answers = await self._transport.call_stream(
-            "run_query", messages.RunQueryRequest.wrap(request), self.left(deadline)
-        )
+        fields = {"parent": self._base, "structured_query": query}
         found, now = [], 0
-        for answer in answers:
-            response = messages.RunQueryResponse.pb(answer)
+        for response in await self._call_stream("run_query", messages.RunQueryRequest, deadline, **fields):
             now = max(now, micros(response.read_time))
             if response.document.name:
                 name = response.document.name.rpartition("/")[2]
                 found.append(FoundDocument(name, response.document.fields, response.document.update_time))
         if now:
             self.cache.sync_clock(now)
-        return found, now
+        return found, self.clock() or now
+
+    async def page(
+        self,
+        collection: str,
+        deadline: float,
+        *paths: Path,
+        after: FoundDocument | None,
+        limit: int,
+        descending: bool = False,
+        **clauses: Any,
+    ) -> tuple[list[FoundDocument], int]:
+        """Return a page of a query in the order of `paths`, after the last document of the previous one, and the time.
+
+        Documents that are equal in this order are ordered by name, as Firestore does anyway.
+        """
+        if after is not None:
+            name = Value(reference_value=self.path(collection, after.name))
+            clauses["start_at"] = Cursor(values=[*(value_at(after.fields, path) for path in paths), name], before=False)
+        order = [order_by(path, descending=descending) for path in (*paths, (NAME,))]
+        return await self.query(collection, deadline, limit=limit, order_by=order, **clauses)
+
+    async def find_by_ids(
+        self, collection: str, path: Path, ids: Sequence[bytes], deadline: float
+    ) -> list[FoundDocument]:
+        """Return the documents that have one of these ids at the path."""
+        found: list[FoundDocument] = []
+        for start in range(0, len(ids), IDS_PER_QUERY):
+            some = ArrayValue(values=[Value(bytes_value=id) for id in ids[start : start + IDS_PER_QUERY]])
+            condition = where(path, "IN", Value(array_value=some))
+            found += (await self.query(collection, deadline, where=condition))[0]
+        return found
 
     async def count(self, collection: str, deadline: float, where: Any) -> int:
         """Return how many documents of a collection match, without reading them."""
         query = Query(from_=[Query.CollectionSelector(collection_id=collection)], where=where)
         count = Aggregation.Aggregation(alias="n", count=Aggregation.Aggregation.Count())
-        request = messages.RunAggregationQueryRequest.pb()(
-            parent=self._base,
-            structured_aggregation_query=Aggregation(structured_query=query, aggregations=[count]),
-        )
-        wrapped = messages.RunAggregationQueryRequest.wrap(request)
-        answers = await self._transport.call_stream("run_aggregation_query", wrapped, self.left(deadline))
-        response = [messages.RunAggregationQueryResponse.pb(answer).result.aggregate_fields for answer in answers]
-        return sum(int(fields["n"].integer_value) for fields in response if "n" in fields)
+        fields = {
+            "parent": self._base,
+            "structured_aggregation_query": Aggregation(structured_query=query, aggregations=[count]),
+        }
+        request = messages.RunAggregationQueryRequest
+        replies = await self._call_stream("run_aggregation_query", request, deadline, **fields)
+        counts = [reply.result.aggregate_fields for reply in replies]
+        return sum(int(one["n"].integer_value) for one in counts if "n" in one)
 
     # ── writing ──
 
@@ -150,14 +206,17 @@ class FirestoreCalls:
             return Write(update=document, update_mask=mask)
         return Write(update=document, update_mask=mask, current_document=Precondition(update_time=version))
 
+    async def delete_each(self, collection: str, documents: Sequence[FoundDocument], deadline: float) -> int:
+        """Delete the documents that still have the version that was read. Return how many were deleted."""
+        batch = [self.build_delete(collection, one.name, one.version) for one in documents]
+        return sum(code == OK for code, _ in await self.write_each(batch, deadline)) if batch else 0
+
     def build_delete(self, collection: str, name: str, version: Any) -> Any:
         return Write(delete=self.path(collection, name), current_document=Precondition(update_time=version))
 
     async def commit(self, batch: Sequence[Any], deadline: float) -> list[Any]:
         """Write all or nothing, and return the version of each document."""
-        request = messages.CommitRequest.pb()(database=self.address.root, writes=batch)
-        answer = await self._transport.call("commit", messages.CommitRequest.wrap(request), self.left(deadline))
-        response = messages.CommitResponse.pb(answer)
+        response = await self._call_to_write("commit", messages.CommitRequest, batch, deadline)
         self.cache.sync_clock(micros(response.commit_time))
         return [result.update_time for result in response.write_results]
 
@@ -176,18 +235,14 @@ class FirestoreCalls:
         return results
 
     async def _write_chunk(self, batch: Sequence[Any], deadline: float) -> list[tuple[str, Any]]:
-        request = messages.BatchWriteRequest.pb()(database=self.address.root, writes=batch)
         try:
-            answer = await self._transport.call(
-                "batch_write", messages.BatchWriteRequest.wrap(request), self.left(deadline)
-            )
+            response = await self._call_to_write("batch_write", messages.BatchWriteRequest, batch, deadline)
         except FirestoreError as error:
             if error.code in faults.AMBIGUOUS_CODES or error.code == "ABORTED":
                 return [(error.code, None)] * len(batch)
             raise
-        response = messages.BatchWriteResponse.pb(answer)
         results = zip(response.status, response.write_results, strict=True)
-        return [(_CODES.get(status.code, "UNKNOWN"), result.update_time) for status, result in results]
+        return [(CODES.get(status.code, "UNKNOWN"), result.update_time) for status, result in results]
 
 
 def split_writes(batch: Sequence[Any]) -> Iterable[list[Any]]:
@@ -238,21 +293,3 @@ def all_of(conditions: Sequence[Any]) -> Any:
 
 def order_by(path: Path, *, descending: bool = False) -> Any:
     return Query.Order(field=field(path), direction=DESCENDING if descending else 1)
-
-
-def stable_order(path: Path, *, descending: bool = False) -> list[Any]:
-    """Order by this field, then by name, as Firestore does anyway, so that a page can continue after a document."""
-    return [order_by(path, descending=descending), order_by((NAME,), descending=descending)]
-
-
-def start_after(*values: Any) -> Any:
-    """Return the cursor that continues a query after these values of its order."""
-    return queries.Cursor.pb()(values=values, before=False)
-
-
-_CODES: Final[Mapping[int, str]] = dict(enumerate((
-    OK, "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
-    "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED",
-    "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
-)))  # fmt: skip
-"""The names of gRPC status codes by number."""

@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from onceward.errors import ConfigurationError, StoreBroken
 from onceward.protocol.cells import KEEP_UNFINISHED, attempts_used_up
 from onceward.protocol.record import READER, AfterCrash, Record, RecordState
-from onceward.protocol.requests import ClaimRequest
+from onceward.protocol.requests import AnyRequest, ClaimRequest
 from onceward.protocol.transitions import CLOCK_MARGIN
 
 from . import values
 from .layout import REST, Layout, Path
-from .values import NULL, MapValue, Value, plain
+from .values import NULL, MapValue, Value, plain_at, value_at
 
 Fields = Mapping[str, Any]
 """The fields of a document, as Firestore values."""
@@ -74,17 +74,6 @@ _ENCODERS: Final[dict[str, Callable[[Any], Any]]] = {
 }
 
 
-_TYPES: Final[dict[str, type]] = {
-    name: kind
-    for encode, kind in (
-        (_bytes, bytes), (values.text, str), (_text_or_null, str), (values.number, int), (values.time, int),
-        (_flag, bool), (_mapping_value, dict),
-    )
-    for name, own in _ENCODERS.items()
-    if own is encode
-}  # fmt: skip
-
-
 _TIMES: Final = tuple(name for name, encode in _ENCODERS.items() if encode is values.time)
 
 
@@ -129,20 +118,16 @@ class Records:
 
     def record(self, id: bytes, fields: Fields) -> Record:
         """Decode the record in a document. `id` is used if the document does not contain its id."""
-        rest = plain(fields[REST]) if REST in fields else {}
-        rest = rest if isinstance(rest, dict) else {}
-        found = {field: _at(path, fields, rest) for field, path in self.paths.items()}
+        found = {field: plain_at(fields, path) for field, path in self.paths.items()}
         adopted = found["token"] is None
         known = {field: value for field, value in found.items() if value is not None}
         known.setdefault("id", id)
         try:
             return self._read(known, fields, adopted=adopted)
-        except (KeyError, TypeError, ValueError, msgspec.DecodeError) as error:
+        except (TypeError, msgspec.DecodeError) as error:
             return _newer_record(known, error)
 
     def _read(self, known: dict[str, Any], fields: Fields, *, adopted: bool) -> Record:
-        known["state"] = RecordState(known["state"])
-        known["after_crash"] = AfterCrash(known.get("after_crash", 0))
         for name in ("arguments", "note"):
             stored = known.get(name, {})
             known[name] = _mapping(stored) if isinstance(stored, bytes) else _as_texts(stored)
@@ -151,20 +136,19 @@ class Records:
             if len(path) == 1 and path[0] in fields and _is_ambiguous_time(fields[path[0]]):
                 raise TypeError(f"{path[0]} is a number, and may be seconds or milliseconds")
         for name in self._notes:
-            shown = plain(fields[name]) if name in fields else None
+            shown = plain_at(fields, (name,))
             if shown is not None:
                 known["note"] = {**known["note"], name: str(shown)}
         if adopted:
             known = {**known, "token": FOREIGN_TOKEN, "stored": False}
-        for name, value in known.items():
-            if not isinstance(value, _TYPES[name]) or (isinstance(value, bool) and _TYPES[name] is int):
-                raise TypeError(f"{name} is {type(value).__name__}")
-        return Record(**{"scope": "", "key": "", **known})
+        return msgspec.convert({"scope": "", "key": "", **known}, Record, builtin_types=(bytes,))
 
-    def record_for_claim(self, request: ClaimRequest, fields: Fields, store: str) -> Record:
-        """Return the record that a claim finds in its document."""
-        record = self.record(request.id, fields)
-        if record.id != request.id:
+    def record_for(self, id: bytes, request: AnyRequest | None, fields: Fields, store: str) -> Record:
+        """Return the record that a request finds in its document."""
+        record = self.record(id, fields)
+        if not isinstance(request, ClaimRequest):
+            return record
+        if record.id != id:
             raise ConfigurationError(
                 f"{store}: this content already has a record of {record.scope}, and a document can hold only one",
                 key=request.key,
@@ -176,14 +160,8 @@ class Records:
 
     def id_in(self, fields: Fields) -> bytes | None:
         """Return the id of the record in a document, or None if it contains none."""
-        rest = fields[REST].map_value.fields if REST in fields else {}
-        return bytes(rest["id"].bytes_value) if "id" in rest else None
-
-
-def _at(path: Path, fields: Fields, rest: Mapping[str, Any]) -> Any:
-    if path[0] == REST:
-        return rest.get(path[1])
-    return plain(fields[path[0]]) if path[0] in fields else None
+        id = value_at(fields, (REST, "id"))
+        return None if id is None else bytes(id.bytes_value)
 
 
 def _as_texts(notes: Any) -> Any:

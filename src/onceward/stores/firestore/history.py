@@ -5,24 +5,25 @@ Writing it changes the version of the document. If a worker owns the record, its
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from onceward.errors import StoreBroken
+from onceward.protocol.capabilities import History
 from onceward.protocol.history import HistoryEvent, add_event, belongs_to, column_values
 from onceward.protocol.record import READER, Record
 
 from . import errors as faults
-from .cache import CachedDocument, Now
-from .calls import OK, FirestoreCalls, FoundDocument, where
-from .documents import HISTORY, MAX_HISTORY_BYTES, Records
+from .cache import CachedDocument
+from .calls import OK, FoundDocument
+from .documents import HISTORY, MAX_HISTORY_BYTES
 from .errors import FirestoreError
-from .layout import REST
 from .names import hash_name
-from .table import IDS_PER_QUERY, INITIAL_PAUSE, MAX_DOCUMENT_BYTES, MAX_PAUSE, RESERVED_BYTES
-from .values import ArrayValue, Value, escape_surrogates, size_of_fields
+from .opened import OpenedStore
+from .table import INITIAL_PAUSE, MAX_DOCUMENT_BYTES, MAX_PAUSE, RESERVED_BYTES
+from .values import Value, escape_surrogates, plain_at, size_of_fields
 
 MAX_BYTES_BEFORE: Final = MAX_DOCUMENT_BYTES - RESERVED_BYTES // 2
 """A document that is larger gets no events: its owner may need the space."""
@@ -31,37 +32,31 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[list[Any]]).decode
 
 
-class FirestoreHistory:
-    """The histories of one store."""
+class FirestoreHistory(OpenedStore):
+    """The history of `FirestoreStore`."""
 
-    def __init__(
-        self, calls: FirestoreCalls, records: Records, sleep: Callable[[float], Awaitable[None]], clock: Now
-    ) -> None:
-        self._calls = calls
-        self._records = records
-        self._sleep = sleep
-        self._clock = clock
-        self._collection = calls.address.collection
+    @property
+    def history(self) -> History:
+        return self
 
-    async def append(self, events: Sequence[HistoryEvent], deadline: float) -> int:
+    async def append_history(self, events: Sequence[HistoryEvent], *, timeout: float) -> int:
         """Write the events: one read and one write per record. Without events, return the time."""
         left: dict[bytes, list[HistoryEvent]] = {}
         for event in events:
             left.setdefault(event.id, []).append(event)
         pause = INITIAL_PAUSE
-        while left:
-            left = await self._append_once(left, deadline)
-            if left:
-                await self._sleep(min(pause, self._calls.left(deadline)))
-                pause = min(2 * pause, MAX_PAUSE)
-        now = self._clock() or self._calls.cache.now()
-        if now is None:
-            _, now = await self._calls.get([(self._collection, "clock")], deadline)
-        return now
+        with self._call(timeout) as deadline:
+            while left:
+                left = await self._append_once(left, deadline)
+                if left:
+                    await self._opened.runtime.sleep(min(pause, self._calls.left(deadline)))
+                    pause = min(2 * pause, MAX_PAUSE)
+            return self._calls.clock() or self._calls.cache.now() or await self._calls.now(deadline)
 
-    async def read(self, id: bytes, limit: int, deadline: float) -> list[HistoryEvent]:
-        found = await self._find([id], deadline)
-        return _events_in(id, found[id])[-limit:] if id in found else []
+    async def read_history(self, id: bytes, *, limit: int, timeout: float) -> list[HistoryEvent]:
+        with self._call(timeout) as deadline:
+            found = await self._find([id], deadline)
+            return _events_in(id, found[id])[-limit:] if id in found else []
 
     async def _append_once(
         self, events: Mapping[bytes, Sequence[HistoryEvent]], deadline: float
@@ -74,7 +69,7 @@ class FirestoreHistory:
             after = _with_events(before, events[id], self._writable_record(id, one))
             if after != before:
                 changes = {HISTORY: Value(bytes_value=encode_events(after))}
-                writes[id] = self._calls.build_write(self._collection, one.name, changes, one.version)
+                writes[id] = self._calls.build_write(self._calls.address.collection, one.name, changes, one.version)
         results = await self._calls.write_each(list(writes.values()), deadline) if writes else []
         again: dict[bytes, list[HistoryEvent]] = {}
         for id, (code, version) in zip(writes, results, strict=True):
@@ -98,17 +93,13 @@ class FirestoreHistory:
 
     async def _find(self, ids: Sequence[bytes], deadline: float) -> dict[bytes, FoundDocument]:
         """Return the documents of these records. Search by id for those that are named after their content."""
-        cache = self._calls.cache
-        names = {(self._collection, cache.document_name(id) or hash_name(id)): id for id in ids}
-        documents, _ = await self._calls.get(names, deadline)
+        calls, collection = self._calls, self._calls.address.collection
+        names = {(collection, calls.cache.document_name(id) or hash_name(id)): id for id in ids}
+        documents, _ = await calls.get(names, deadline)
         found = {names[path]: one for path, one in documents.items()}
         missing = [id for id in ids if id not in found]
-        for start in range(0, len(missing), IDS_PER_QUERY):
-            wanted = [Value(bytes_value=id) for id in missing[start : start + IDS_PER_QUERY]]
-            condition = where(self._records.paths["id"], "IN", Value(array_value=ArrayValue(values=wanted)))
-            hits, _ = await self._calls.query(self._collection, deadline, where=condition)
-            found |= {self._records.id_in(one.fields) or b"": one for one in hits}
-        return found
+        hits = await calls.find_by_ids(collection, self._records.paths["id"], missing, deadline)
+        return found | {self._records.id_in(one.fields) or b"": one for one in hits}
 
     def _update_cache(self, id: bytes, before: Any, after: Any) -> None:
         """Tell the cache the new version of a record that this process owns, so that settling it needs no read."""
@@ -126,8 +117,7 @@ def _with_events(before: list[HistoryEvent], new: Sequence[HistoryEvent], record
 
 
 def _events_in(id: bytes, one: FoundDocument) -> list[HistoryEvent]:
-    rest = one.fields[REST].map_value.fields if REST in one.fields else {}
-    data = rest[HISTORY[1]].bytes_value if HISTORY[1] in rest else b""
+    data = plain_at(one.fields, HISTORY)
     return [HistoryEvent(id, *row) for row in _decode(data)] if data else []
 
 

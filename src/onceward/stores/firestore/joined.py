@@ -15,21 +15,21 @@ from typing import Any, Final, NamedTuple
 from google.cloud.firestore_v1.types import write as writes
 
 from onceward.errors import ConfigurationError, RetryTransaction, StoreError, WrongRuntime
-from onceward.protocol import transitions
 from onceward.protocol.latest import EntityState, EventDelivery, LatestResult, Retention
 from onceward.protocol.record import Record
-from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal, Verdict
+from onceward.protocol.requests import Answer, AnyRequest, ClaimRequest, Verdict
 from onceward.protocol.runtime import Runtime
+from onceward.stores.joined_savepoints import JoinedVerbs
 
 from . import errors as faults
-from .cache import Now
-from .calls import ANY_VERSION, FirestoreCalls, FoundDocument, where
+from .calls import ANY_VERSION, FirestoreCalls, FoundDocument
 from .documents import Changes, Fields, Records
 from .errors import FirestoreError
-from .latest import DocumentsRead, changes_for, decide_deliveries
+from .latest import decide_changes
 from .latest_documents import LatestDocuments
-from .names import hash_name, name_of
-from .values import ArrayValue, MapValue, Value
+from .names import hash_name
+from .table import document_name
+from .values import MapValue, Value
 
 TRANSACTION_HINT: Final = "call it inside a function that is decorated with @firestore.transactional"
 RETRY_CODES: Final = frozenset({"ABORTED", "FAILED_PRECONDITION", "INVALID_ARGUMENT", "NOT_FOUND"})
@@ -46,39 +46,26 @@ class JoinedRecord(NamedTuple):
     record: Record | None
 
 
-class FirestoreJoined:
+class FirestoreJoined(JoinedVerbs):
     """The store inside the caller's transaction."""
 
-    exclusive = False
-    number: str | None = None
     block = "a function with @firestore.transactional"
 
-    def __init__(
-        self, transaction: Any, runtime: Runtime, records: Records, states: LatestDocuments, clock: Now
-    ) -> None:
+    def __init__(self, transaction: Any, runtime: Runtime, records: Records, states: LatestDocuments) -> None:
         calls = states.calls
         _check(transaction, runtime, calls)
         self._transaction = transaction
         self._calls = calls
         self._records = records
         self._states = states
-        self._clock = clock
         self._id: bytes = transaction.id
         self._collection = calls.address.collection
         self._last_read = 0, 0.0
         self._records_to_write: dict[bytes, JoinedRecord] = {}
         self._savepoints: list[tuple[int, dict[bytes, JoinedRecord]]] = []
 
-    # ── the verbs ───────────────────────────────────────────────────────────────────────────────────────────────
-
-    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
-        return [await self._apply(transitions.claim, one, timeout) for one in requests]
-
-    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
-        return [await self._apply(transitions.settle, one, timeout) for one in settlements]
-
-    async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
-        return [await self._apply(transitions.renew, one, timeout) for one in renewals]
+    async def _apply_each(self, change: Transition, requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
+        return [await self._apply(change, one, timeout) for one in requests]
 
     async def _apply(self, change: Transition, request: AnyRequest, timeout: float) -> Answer:
         joined, now = await self._load(request, time.monotonic() + timeout)
@@ -94,26 +81,19 @@ class FirestoreJoined:
         joined = self._records_to_write.get(request.id)
         if joined is not None:
             return joined, self._time()
-        if isinstance(request, ClaimRequest):
-            name = name_of(request.id, request.scope, request.key)
-        else:
-            name = self._calls.cache.document_name(request.id) or hash_name(request.id)
+        name = document_name(self._calls.cache, request.id, request)
         found, now = await self._read([(self._collection, name)], deadline)
         one = found.get((self._collection, name))
         if one is None and not isinstance(request, ClaimRequest):
             one = await self._search(request.id, deadline)
         if one is None:
             return JoinedRecord(name, None, exists=False, record=None), now
-        if isinstance(request, ClaimRequest):
-            record = self._records.record_for_claim(request, one.fields, self._calls.name)
-        else:
-            record = self._records.record(request.id, one.fields)
+        record = self._records.record_for(request.id, request, one.fields, self._calls.name)
         return JoinedRecord(one.name, record, exists=True, record=record), now
 
     async def _search(self, id: bytes, deadline: float) -> FoundDocument | None:
         """Find a document that is named after its content, then read it again inside the transaction."""
-        ids = Value(array_value=ArrayValue(values=[Value(bytes_value=id)]))
-        hits, _ = await self._calls.query(self._collection, deadline, where=where(self._records.paths["id"], "IN", ids))
+        hits = await self._calls.find_by_ids(self._collection, self._records.paths["id"], [id], deadline)
         if not hits:
             return None
         found, _ = await self._read([(self._collection, hits[0].name)], deadline)
@@ -133,13 +113,12 @@ class FirestoreJoined:
     ) -> list[LatestResult]:
         deadline = time.monotonic() + timeout
         found, now = await self._read(self._states.paths_for(deliveries), deadline)
-        documents = DocumentsRead(found, now)
-        decisions = decide_deliveries(self._states, deliveries, documents)
-        for place, changes in changes_for(self._states, decisions, documents, keep, deliveries).items():
+        answers, documents = decide_changes(self._states, deliveries, found, now, keep)
+        for place, changes in documents.items():
             there = found.get(place)
             dropped = [] if there is None else self._states.removed_members(place, changes, there)
             self._add(place, changes, exists=there is not None, dropped=dropped)
-        return decisions.answers
+        return answers
 
     async def read_latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         deadline = time.monotonic() + timeout
@@ -156,12 +135,6 @@ class FirestoreJoined:
 
     def is_open(self) -> bool:
         return bool(self._transaction.id == self._id)
-
-    def is_lost(self) -> bool:
-        return False
-
-    def blocks_writes(self) -> bool:
-        return False
 
     async def begin(self, *, timeout: float) -> None:  # noqa: ARG002 (no call is made)
         self._raise_if_ended()
@@ -221,7 +194,7 @@ class FirestoreJoined:
     def _time(self) -> int:
         """Return the server's time: that of the last read, plus the time passed since."""
         read_at, since = self._last_read
-        return self._clock() or read_at + int(1e6 * (time.monotonic() - since))
+        return self._calls.clock() or read_at + int(1e6 * (time.monotonic() - since))
 
     def _raise_if_ended(self) -> None:
         if not self.is_open():

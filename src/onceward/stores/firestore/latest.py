@@ -11,21 +11,26 @@ An event costs at most three reads and three writes: its message, the event itse
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from onceward.errors import ConfigurationError
-from onceward.protocol.latest import EntityState, EventDelivery, LatestDecisions, LatestResult, Retention, decide
-from onceward.protocol.runtime import Runtime
+from onceward.protocol.latest import (
+    DedupMark,
+    EntityState,
+    EventDelivery,
+    LatestResult,
+    Retention,
+    decide,
+)
 
-from . import errors as faults
 from . import values
-from .cache import Now
 from .calls import MAX_CALL_BYTES, READS_PER_CALL, FoundDocument, where
 from .documents import Changes
-from .errors import FirestoreError
+from .errors import CONFLICT_CODES, FirestoreError
 from .latest_documents import MAX_SHOWN_BYTES, DocumentPath, LatestDocuments
 from .names import hash_name
+from .opened import OpenedStore
 
 INITIAL_PAUSE, MAX_PAUSE = 0.01, 0.25  # seconds before a commit that lost a race is retried
 MAX_BATCH: Final = 60
@@ -34,23 +39,18 @@ MAX_BATCH: Final = 60
 OVERHEAD_BYTES: Final = 4096
 """Size of the marks and of everything else except the value."""
 
-
-class DocumentsRead(NamedTuple):
-    """The documents that were read, and the server's time."""
-
-    found: Mapping[DocumentPath, FoundDocument]
-    now: int
+Documents = Mapping[DocumentPath, FoundDocument]
 
 
-def decide_deliveries(
-    states: LatestDocuments, deliveries: Sequence[EventDelivery], documents: DocumentsRead
-) -> LatestDecisions:
-    """Decide about the deliveries, given the documents that were read."""
+def decide_changes(
+    states: LatestDocuments, deliveries: Sequence[EventDelivery], found: Documents, now: int, keep: Retention
+) -> tuple[list[LatestResult], dict[DocumentPath, Changes]]:
+    """Return the answers to the deliveries, given the documents that were read, and the changes of documents."""
     orders: dict[bytes, bytes] = {}
     marks: dict[bytes, bytes] = {}
     closed: set[bytes] = set()
     for one in deliveries:
-        there = documents.found.get(states.state_path(one))
+        there = found.get(states.state_path(one))
         if there is not None and one.id not in orders:
             if states.is_newer_version(there.fields):
                 closed.add(one.id)
@@ -62,64 +62,38 @@ def decide_deliveries(
                     key=one.entity,
                     hint="use a separate collection for each state, or omit ids=entity",
                 )
-            if current.expires_at is None or current.expires_at > documents.now:
+            if current.expires_at is None or current.expires_at > now:
                 orders[one.id] = current.order
         for mark in (one.message, one.event):
-            content = states.known_content(mark, one, documents.found, documents.now) if mark else None
+            content = states.known_content(mark, one, found, now) if mark else None
             if content is not None:
                 marks[mark] = content
-    return decide(deliveries, orders, marks, documents.now, closed)
-
-
-def changes_for(
-    states: LatestDocuments,
-    decisions: LatestDecisions,
-    documents: DocumentsRead,
-    keep: Retention,
-    deliveries: Sequence[EventDelivery],
-) -> dict[DocumentPath, Changes]:
-    """Return the changes of documents that follow from the decisions."""
-    changes: dict[DocumentPath, Changes] = {}
+    decisions = decide(deliveries, orders, marks, now, closed)
     entities = {one.id: states.state_path(one) for one in deliveries}
-    for id, one in decisions.updates.items():
-        changes[entities[id]] = states.state_changes(one, keep, documents.now)
+    changes = {entities[id]: states.state_changes(one, keep, now) for id, one in decisions.updates.items()}
     for mark, one in decisions.marks.items():
-        changes[states.mark_path(mark, one, documents.found)] = states.mark_changes(mark, one, keep, documents.now)
-    return changes
+        changes[states.mark_path(mark, one, found)] = states.mark_changes(mark, one, keep, now)
+    return decisions.answers, changes
 
 
-class FirestoreLatest:
-    """Applies deliveries to states, outside a caller's transaction."""
+class FirestoreLatest(OpenedStore):
+    """The latest states of `FirestoreStore`."""
 
-    def __init__(self, states: LatestDocuments, runtime: Runtime, clock: Now) -> None:
-        self.states = states
-        self._calls = states.calls
-        self._runtime = runtime
-        self._clock = clock
-
-    async def apply(self, deliveries: Sequence[EventDelivery], keep: Retention, deadline: float) -> list[LatestResult]:
-        """Apply deliveries in batches of one commit each. An entity is never split over two batches."""
-        answers: dict[int, LatestResult] = {}
-        for places in split_batches(deliveries):
-            some = [deliveries[place] for place in places]
-            answers.update(zip(places, await self._apply_batch(some, keep, deadline), strict=True))
-        return [answers[place] for place in range(len(deliveries))]
-
-    async def _apply_batch(
-        self, deliveries: Sequence[EventDelivery], keep: Retention, deadline: float
+    async def apply_events(
+        self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
     ) -> list[LatestResult]:
-        entities: dict[bytes, list[int]] = {}
-        for place, one in enumerate(deliveries):
-            entities.setdefault(one.id, []).append(place)
-        if len(entities) > 1:
-            results = await self._try_apply(deliveries, keep, deadline)
-            if results is not None:
-                return results
-        answers: dict[int, LatestResult] = {}
-        for places in entities.values():
-            some = [deliveries[place] for place in places]
-            answers.update(zip(places, await self._apply_entity(some, keep, deadline), strict=True))
-        return [answers[place] for place in range(len(deliveries))]
+        """Apply deliveries in batches of one commit each. An entity is never split over two batches."""
+        with self._call(timeout) as deadline:
+
+            async def apply_batch(batch: list[EventDelivery]) -> list[LatestResult]:
+                entities = _places_by_entity(batch).values()
+                results = await self._try_apply(batch, keep, deadline) if len(entities) > 1 else None
+                return await _apply_groups(batch, entities, apply_entity) if results is None else results
+
+            async def apply_entity(batch: list[EventDelivery]) -> list[LatestResult]:
+                return await self._apply_entity(batch, keep, deadline)
+
+            return await _apply_groups(deliveries, split_batches(deliveries), apply_batch)
 
     async def _apply_entity(
         self, deliveries: Sequence[EventDelivery], keep: Retention, deadline: float
@@ -128,88 +102,110 @@ class FirestoreLatest:
 
         A lost reply is not retried: the marks would report the repetition as a duplicate.
         """
-        pause = INITIAL_PAUSE
+        pause, runtime = INITIAL_PAUSE, self._opened.runtime
         while True:
             results = await self._try_apply(deliveries, keep, deadline)
             if results is not None:
                 return results
             if time.monotonic() + pause >= deadline:
-                raise faults.error_for(FirestoreError("ABORTED", "until the end of this call"), self._calls.name)
-            await self._runtime.sleep(pause * (0.5 + self._runtime.jitter()))
+                raise FirestoreError("ABORTED", "until the end of this call")
+            await runtime.sleep(pause * (0.5 + runtime.jitter()))
             pause = min(2 * pause, MAX_PAUSE)
 
     async def _try_apply(
         self, deliveries: Sequence[EventDelivery], keep: Retention, deadline: float
     ) -> list[LatestResult] | None:
         """Read, decide and write once. Return None if another writer was faster."""
-        states = self.states
+        states = self._states
         try:
             found, now = await self._calls.get(states.paths_for(deliveries), deadline)
-            documents = DocumentsRead(found, self._clock() or now)
-            decisions = decide_deliveries(states, deliveries, documents)
-            changes = changes_for(states, decisions, documents, keep, deliveries)
+            answers, changes = decide_changes(states, deliveries, found, now, keep)
             if changes:
                 batch = [self._build_write(place, one, found.get(place)) for place, one in changes.items()]
                 await self._calls.commit(batch, deadline)
         except FirestoreError as error:
-            if error.code in faults.CONFLICT_CODES:
+            if error.code in CONFLICT_CODES:
                 return None
-            raise faults.error_for(error, self._calls.name) from error
-        return decisions.answers
+            raise
+        return answers
 
     def _build_write(self, place: DocumentPath, changes: Changes, there: FoundDocument | None) -> Any:
         if there is None:
             return self._calls.build_write(*place, changes, None)
         return self._calls.build_write(
-            *place, changes, there.version, self.states.removed_members(place, changes, there)
+            *place, changes, there.version, self._states.removed_members(place, changes, there)
         )
 
-    async def read(self, ids: Sequence[bytes], deadline: float) -> list[EntityState | None]:
+    async def read_latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         """Read states by the hash of the entity, or by a query if documents are named after entities."""
-        states = self.states
-        current_states: dict[bytes, EntityState] = {}
-        now = 0
-        for start in range(0, len(ids), READS_PER_CALL):
-            places = {(states.states_in, hash_name(id)): id for id in ids[start : start + READS_PER_CALL]}
+        with self._call(timeout) as deadline:
+            states = self._states
+            places = {(states.states_in, hash_name(id)): id for id in ids}
             found, now = await self._calls.get(places, deadline)
-            current_states |= {places[place]: states.state(one.fields) for place, one in found.items()}
-        now = self._clock() or now
-        if self._calls.address.entity_ids:
-            hits = await states.search([id for id in ids if id not in current_states], deadline)
-            current_states |= {one.id: one for one in (states.state(hit.fields) for hit in hits)}
-        return [
-            one if one and (one.expires_at is None or one.expires_at > now) else None
-            for one in map(current_states.get, ids)
-        ]
+            current = {places[place]: states.state(one.fields) for place, one in found.items()}
+            if self._calls.address.entity_ids:
+                hits = await states.search([id for id in ids if id not in current], deadline)
+                current |= {one.id: one for one in (states.state(hit.fields) for hit in hits)}
+            return [
+                one if one and (one.expires_at is None or one.expires_at > now) else None
+                for one in map(current.get, ids)
+            ]
 
-    async def expire(self, limit: int, deadline: float) -> int:
+    async def entities(
+        self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
+    ) -> tuple[list[EntityState], bytes | None]:
+        """Return a page in the order of document names, which needs no extra index. Each document read is billed."""
+        with self._call(timeout) as deadline:
+            states = self._states
+            condition = where(states.scope_path, "EQUAL", values.text(scope))
+            last = None if cursor is None else FoundDocument(cursor.decode(), {}, None)
+            page, _ = await self._calls.page(states.states_in, deadline, after=last, limit=limit, where=condition)
+            found = [states.state(one.fields) for one in page]
+            present = [one for one in found if one.value is not None]
+            return present, page[-1].name.encode() if len(page) == limit else None
+
+    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[DedupMark | None]:
+        with self._call(timeout) as deadline:
+            found, now = await self._states.find_marks(ids, deadline)
+            return [one if one and now < one.expires_at else None for one in map(found.get, ids)]
+
+    async def expire_latest(self, limit: int, *, timeout: float) -> int:
         """Delete expired documents, for databases without a TTL policy, if they still have the version read."""
-        expired = 0
-        for collection in (self.states.marks_in, self.states.states_in):
-            if expired < limit:
-                expired += await self._expire(collection, limit - expired, deadline)
-        return expired
+        with self._call(timeout) as deadline:
+            condition = where(self._states.expiry, "LESS_THAN_OR_EQUAL", values.time(await self._calls.now(deadline)))
+            expired = 0
+            for collection in (self._states.marks_in, self._states.states_in):
+                most = min(limit - expired, READS_PER_CALL)
+                if most > 0:
+                    old, _ = await self._calls.query(collection, deadline, where=condition, limit=most)
+                    expired += await self._calls.delete_each(collection, old, deadline)
+            return expired
 
-    async def _expire(self, collection: str, limit: int, deadline: float) -> int:
-        now = self._clock()
-        if now is None:
-            _, now = await self._calls.get([(collection, "clock")], deadline)
-        condition = where(self.states.expiry, "LESS_THAN_OR_EQUAL", values.time(now))
-        old, _ = await self._calls.query(collection, deadline, where=condition, limit=min(limit, READS_PER_CALL))
-        if not old:
-            return 0
-        batch = [self._calls.build_delete(collection, one.name, one.version) for one in old]
-        return sum(code == "OK" for code, _ in await self._calls.write_each(batch, deadline))
+
+async def _apply_groups(
+    deliveries: Sequence[EventDelivery],
+    groups: Iterable[list[int]],
+    apply: Callable[[list[EventDelivery]], Awaitable[list[LatestResult]]],
+) -> list[LatestResult]:
+    """Apply groups of deliveries, given by their places, and return the results in the order of the deliveries."""
+    answers: dict[int, LatestResult] = {}
+    for places in groups:
+        answers.update(zip(places, await apply([deliveries[place] for place in places]), strict=True))
+    return [answers[place] for place in range(len(deliveries))]
+
+
+def _places_by_entity(deliveries: Sequence[EventDelivery]) -> dict[bytes, list[int]]:
+    places: dict[bytes, list[int]] = {}
+    for place, one in enumerate(deliveries):
+        places.setdefault(one.id, []).append(place)
+    return places
 
 
 def split_batches(deliveries: Sequence[EventDelivery]) -> Iterable[list[int]]:
     """Yield the positions of deliveries that fit into one call. An entity with many deliveries is not split."""
-    entities: dict[bytes, list[int]] = {}
-    for place, one in enumerate(deliveries):
-        entities.setdefault(one.id, []).append(place)
     batch: list[int] = []
     size = 0
-    for places in entities.values():
+    for places in _places_by_entity(deliveries).values():
         weight = max(_size(deliveries[place]) for place in places)  # only one value per entity is written
         if batch and (len(batch) + len(places) > MAX_BATCH or size + weight > MAX_CALL_BYTES):
             yield sorted(batch)

@@ -15,12 +15,12 @@ from onceward.results.codec import Codec
 from onceward.results.result_type import ResultType
 
 from . import values
-from .calls import FirestoreCalls, FoundDocument, where
+from .calls import FirestoreCalls, FoundDocument
 from .documents import Changes
 from .layout import REST, Layout, Path
 from .names import entity_name, hash_name, mark_name, plain_mark_name
-from .table import IDS_PER_QUERY, MAX_VALUE_BYTES
-from .values import ArrayValue, Value, plain
+from .table import MAX_VALUE_BYTES
+from .values import Value, plain_at
 
 MAX_SHOWN_BYTES: Final = 200 << 10
 """Limit for the copied members of a value."""
@@ -48,10 +48,6 @@ class LatestDocuments:
         return self._paths["expires_at"]
 
     @property
-    def id_path(self) -> Path:
-        return self._paths["id"]
-
-    @property
     def scope_path(self) -> Path:
         return self._paths["scope"]
 
@@ -74,7 +70,7 @@ class LatestDocuments:
         return next(free, hashed)
 
     def _owner(self, fields: Mapping[str, Any]) -> Any:
-        return _at(self._mark_fields["id"], fields)
+        return plain_at(fields, self._mark_fields["id"])
 
     def paths_for(self, deliveries: Iterable[EventDelivery]) -> list[DocumentPath]:
         places: dict[DocumentPath, None] = {}
@@ -88,7 +84,7 @@ class LatestDocuments:
     # ── reading ──
 
     def state(self, fields: Mapping[str, Any]) -> EntityState:
-        found = {name: _at(path, fields) for name, path in self._paths.items()}
+        found = {name: plain_at(fields, path) for name, path in self._paths.items()}
         try:
             return msgspec.convert(found, EntityState, strict=True, builtin_types=(bytes,))
         except msgspec.ValidationError as error:
@@ -99,34 +95,23 @@ class LatestDocuments:
 
     async def search(self, ids: Sequence[bytes], deadline: float) -> list[FoundDocument]:
         """Find states by id, for when documents are named after entities."""
-        hits: list[FoundDocument] = []
-        for start in range(0, len(ids), IDS_PER_QUERY):
-            some = ArrayValue(values=[Value(bytes_value=id) for id in ids[start : start + IDS_PER_QUERY]])
-            condition = where(self.id_path, "IN", Value(array_value=some))
-            found, _ = await self.calls.query(self.states_in, deadline, where=condition)
-            hits += found
-        return hits
+        return await self.calls.find_by_ids(self.states_in, self._paths["id"], ids, deadline)
 
     def is_newer_version(self, fields: Mapping[str, Any]) -> bool:
         """Return whether a newer version wrote the document."""
-        return bool((_at((REST, MIN_READER), fields) or 0) > READER)
+        return bool((plain_at(fields, (REST, MIN_READER)) or 0) > READER)
 
     async def find_marks(self, ids: Sequence[bytes], deadline: float) -> tuple[dict[bytes, DedupMark], int]:
-        """Return these marks, also expired ones, and the server's time."""
-        if not self._plain_marks:
+        """Return these marks, also expired ones, and the time."""
+        if self._plain_marks:
+            hits = await self.calls.find_by_ids(self.marks_in, self._mark_fields["id"], ids, deadline)
+            by_id = {self._owner(one.fields): one for one in hits}
+            now = await self.calls.now(deadline)
+        else:
             places = {(self.marks_in, mark_name(id)): id for id in ids}
             found, now = await self.calls.get(places, deadline)
-            return {places[place]: self.dedup_mark(places[place], one.fields) for place, one in found.items()}, now
-        path, now = self._mark_fields["id"], 0
-        marks: dict[bytes, DedupMark] = {}
-        for start in range(0, len(ids), IDS_PER_QUERY):
-            some = ArrayValue(values=[Value(bytes_value=id) for id in ids[start : start + IDS_PER_QUERY]])
-            condition = where(path, "IN", Value(array_value=some))
-            hits, now = await self.calls.query(self.marks_in, deadline, where=condition)
-            for one in hits:
-                id = _at(path, one.fields)
-                marks[id] = self.dedup_mark(id, one.fields)
-        return marks, now
+            by_id = {places[place]: one for place, one in found.items()}
+        return {id: self.dedup_mark(id, one.fields) for id, one in by_id.items()}, now
 
     def known_content(
         self, mark: bytes, one: EventDelivery, found: Mapping[DocumentPath, FoundDocument], now: int
@@ -149,7 +134,7 @@ class LatestDocuments:
 
     def content(self, fields: Mapping[str, Any]) -> tuple[bytes, int]:
         """Return the content hash of a mark, and when it expires."""
-        content, end = (_at(self._mark_fields[name], fields) for name in ("content", "expires_at"))
+        content, end = (plain_at(fields, self._mark_fields[name]) for name in ("content", "expires_at"))
         if not isinstance(content, bytes) or not isinstance(end, int):
             raise StoreBroken("a mark has invalid content", hint="was it edited by hand?")
         return content, end
@@ -157,7 +142,7 @@ class LatestDocuments:
     def dedup_mark(self, mark: bytes, fields: Mapping[str, Any]) -> DedupMark:
         """Decode a mark for display."""
         content, end = self.content(fields)
-        trace, created_at = (_at(self._mark_fields[name], fields) for name in ("trace", "created_at"))
+        trace, created_at = (plain_at(fields, self._mark_fields[name]) for name in ("trace", "created_at"))
         return DedupMark(mark, content, str(trace or ""), int(created_at or 0), end)
 
     # ── writing ──
@@ -211,13 +196,6 @@ class LatestDocuments:
             "expires_at": values.time(now + keep.marks),
         }
         return {path: encoded[name] for name, path in self._mark_fields.items()}
-
-
-def _at(path: Path, fields: Mapping[str, Any]) -> Any:
-    encoded: Any = fields
-    for step in path[:-1]:
-        encoded = encoded[step].map_value.fields if step in encoded else {}
-    return plain(encoded[path[-1]]) if path[-1] in encoded else None
 
 
 def _is_field(name: object) -> bool:

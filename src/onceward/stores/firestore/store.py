@@ -8,66 +8,51 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
-from onceward.errors import StoreUnavailable
+from msgspec.structs import replace
+
 from onceward.protocol import transitions
-from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
+from onceward.protocol.audit import AuditSignature
 from onceward.protocol.capabilities import (
     BuiltInCapabilities,
-    Erasure,
     Health,
     HealthFinding,
-    History,
     Transactions,
 )
-from onceward.protocol.counters import CounterRow, StoredCounts
-from onceward.protocol.history import HistoryEvent
-from onceward.protocol.latest import DedupMark, EntityState, EventDelivery, LatestResult, Retention
-from onceward.protocol.ports import Clock, Filter, Page, SortOrder
-from onceward.protocol.record import RecordState
+from onceward.protocol.ports import Clock
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, ExpectedRecord, Renewal
 from onceward.protocol.runtime import Runtime
 from onceward.stores.watchers import Watchers
 
-from . import audit as trail
-from . import errors as faults
-from .address import FirestoreAddress, from_client, parse, with_changes
+from .address import FirestoreAddress, from_client, parse
 from .cache import FirestoreCache
 from .calls import FirestoreCalls
 from .counters import FirestoreCounters
 from .documents import Records
 from .erasure import FirestoreErasure
-from .errors import FirestoreError
 from .history import FirestoreHistory
 from .joined import FirestoreJoined
 from .latest import FirestoreLatest
 from .latest_documents import LatestDocuments
-from .latest_listing import FirestoreLatestListing
 from .layout import Layout
 from .maintenance import FirestoreMaintenance
+from .opened import OpenState
 from .table import MAX_VALUE_BYTES, DocumentRequest, FirestoreTable, document_request
 from .transport import FirestoreThreadTransport, FirestoreTransport
 
-T = TypeVar("T")
 
-
-class OpenState(NamedTuple):
-    """The parts that exist while the store is open."""
-
-    runtime: Runtime
-    transport: FirestoreTransport
-    calls: FirestoreCalls
-    table: FirestoreTable
-    maintenance: FirestoreMaintenance
-    latest: FirestoreLatest
-    counts: FirestoreCounters
-    histories: FirestoreHistory
-
-
-class FirestoreStore(Watchers, BuiltInCapabilities):
+class FirestoreStore(
+    FirestoreLatest,
+    FirestoreCounters,
+    FirestoreHistory,
+    FirestoreErasure,
+    FirestoreMaintenance,
+    Watchers,
+    BuiltInCapabilities,
+):
     """Stores records in a collection: `where` is a URL, or your own `Client` or `AsyncClient` with `collection`.
 
     `layout` names the document fields. `marks` and `states` name the collections of processed events and of entity
@@ -91,7 +76,7 @@ class FirestoreStore(Watchers, BuiltInCapabilities):
         if not isinstance(address, FirestoreAddress):
             address = from_client(where, collection)
         changes = {"layout": layout, "marks": marks, "states": states}
-        self._address = with_changes(address, {name: value for name, value in changes.items() if value})
+        self._address = replace(address, **{name: value for name, value in changes.items() if value})
         self._clock = clock
         self._cache = FirestoreCache()
         self._records = Records(self._address.layout)
@@ -120,17 +105,9 @@ class FirestoreStore(Watchers, BuiltInCapabilities):
             if previous is not None and previous.runtime is runtime:
                 return
             transport = _transport_for(self._address, runtime)
-            calls = FirestoreCalls(self._address, transport, self._cache)
-            self._open = OpenState(
-                runtime,
-                transport,
-                calls,
-                FirestoreTable(calls, self._records, runtime, self._now),
-                FirestoreMaintenance(calls, self._records, self._now),
-                FirestoreLatest(LatestDocuments(calls, self._address.layout), runtime, self._now),
-                FirestoreCounters(calls, self._now),
-                FirestoreHistory(calls, self._records, runtime.sleep, self._now),
-            )
+            calls = FirestoreCalls(self._address, transport, self._cache, self._now)
+            table = FirestoreTable(calls, self._records, runtime)
+            self._open = OpenState(runtime, transport, calls, table, LatestDocuments(calls, self._address.layout))
         if previous is not None:
             await previous.transport.close()
 
@@ -147,14 +124,6 @@ class FirestoreStore(Watchers, BuiltInCapabilities):
 
     @property
     def health(self) -> Health:
-        return self
-
-    @property
-    def erasure(self) -> Erasure:
-        return FirestoreErasure(self._records, self._opened, self._now)
-
-    @property
-    def history(self) -> History:
         return self
 
     @property
@@ -179,10 +148,10 @@ class FirestoreStore(Watchers, BuiltInCapabilities):
     async def _apply(
         self, requests: Sequence[AnyRequest], timeout: float, signed: AuditSignature | None = None
     ) -> list[Answer]:
-        return await self._opened().table.apply([document_request(one) for one in requests], _deadline(timeout), signed)
+        return await self._opened.table.apply([document_request(one) for one in requests], _deadline(timeout), signed)
 
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
-        return await self._opened().table.read(ids, _deadline(timeout))
+        return await self._opened.table.read(ids, _deadline(timeout))
 
     async def forget(
         self,
@@ -195,76 +164,15 @@ class FirestoreStore(Watchers, BuiltInCapabilities):
     ) -> list[Answer]:
         expected = seen or {}
         jobs = [DocumentRequest(id, partial(transitions.forget, force=force, seen=expected.get(id))) for id in ids]
-        answers = await self._opened().table.apply(jobs, _deadline(timeout), signed)
+        answers = await self._opened.table.apply(jobs, _deadline(timeout), signed)
         self.wake(ids)
         return answers
-
-    async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
-        return await self._translated(self._opened().maintenance.scan(wanted, cursor, limit, _deadline(timeout)))
-
-    async def first(self, wanted: Filter, *, order: SortOrder, limit: int, timeout: float) -> Page:
-        return await self._translated(self._opened().maintenance.first(wanted, order, limit, _deadline(timeout)))
-
-    async def counts(self, *, timeout: float) -> dict[tuple[str, RecordState], int]:
-        return await self._translated(self._opened().maintenance.counts(_deadline(timeout)))
-
-    async def purge(self, limit: int, *, timeout: float, signed: AuditSignature | None = None) -> int:
-        return await self._translated(self._opened().maintenance.purge(limit, _deadline(timeout), signed))
-
-    async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
-        return await self._translated(
-            trail.find_entries(self._opened().calls, wanted, limit, self._now(), _deadline(timeout))
-        )
-
-    # ── latest state ─────────────────────────────────────────────────────────────────────────────────────────────
-
-    async def apply_events(
-        self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
-    ) -> list[LatestResult]:
-        return await self._translated(self._opened().latest.apply(deliveries, keep, _deadline(timeout)))
-
-    async def read_latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
-        return await self._translated(self._opened().latest.read(ids, _deadline(timeout)))
-
-    async def expire_latest(self, limit: int, *, timeout: float) -> int:
-        return await self._translated(self._opened().latest.expire(limit, _deadline(timeout)))
-
-    async def entities(
-        self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
-    ) -> tuple[list[EntityState], bytes | None]:
-        return await self._translated(self._shown().entities(scope, cursor, limit, _deadline(timeout)))
-
-    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[DedupMark | None]:
-        return await self._translated(self._shown().marks(ids, _deadline(timeout)))
-
-    def _shown(self) -> FirestoreLatestListing:
-        return FirestoreLatestListing(self._opened().latest.states, self._now)
-
-    # ── counters ────────────────────────────────────────────────────────────────────────────────────────────────
-
-    async def save_counts(self, counter_rows: Sequence[CounterRow], *, timeout: float) -> int:
-        return await self._translated(self._opened().counts.save(counter_rows, _deadline(timeout)))
-
-    async def read_counts(self, since: int, *, timeout: float) -> StoredCounts:
-        return await self._translated(self._opened().counts.read_counts(since, _deadline(timeout)))
-
-    async def expire_counts(self, limit: int, *, timeout: float) -> int:
-        return await self._translated(self._opened().counts.expire(limit, _deadline(timeout)))
-
-    # ── the history of keys ─────────────────────────────────────────────────────────────────────────────────────
-
-    async def append_history(self, events: Sequence[HistoryEvent], *, timeout: float) -> int:
-        return await self._translated(self._opened().histories.append(events, _deadline(timeout)))
-
-    async def read_history(self, id: bytes, *, limit: int, timeout: float) -> list[HistoryEvent]:
-        return await self._translated(self._opened().histories.read(id, limit, _deadline(timeout)))
 
     # ── the caller's own transaction ────────────────────────────────────────────────────────────────────────────
 
     def join(self, connection: Any, runtime: Runtime) -> FirestoreJoined:
         """Return the store inside the caller's `Transaction` or `AsyncTransaction` on the same database."""
-        opened = self._opened()
-        return FirestoreJoined(connection, runtime, self._records, opened.latest.states, self._now)
+        return FirestoreJoined(connection, runtime, self._records, self._states)
 
     async def open_for_inspection(self, runtime: Runtime) -> None:
         await self.open(runtime)
@@ -272,7 +180,8 @@ class FirestoreStore(Watchers, BuiltInCapabilities):
     async def examine(self, *, timeout: float) -> list[HealthFinding]:
         """Return the findings for `onceward doctor`."""
         address = self._address
-        await self._translated(self._opened().calls.get([(address.collection, "clock")], _deadline(timeout)))
+        with self._call(timeout) as deadline:
+            await self._calls.get([(address.collection, "clock")], deadline)
         server = f"the emulator at {address.emulator}: for tests" if address.emulator else f"{address.root} at Google"
         policy = f"{address.layout.expiry} in {address.collection}, {address.marks_in} and {address.states_in}"
         return [
@@ -286,19 +195,6 @@ class FirestoreStore(Watchers, BuiltInCapabilities):
 
     def _now(self) -> int | None:
         return None if self._clock is None else self._clock.now()
-
-    def _opened(self) -> OpenState:
-        if self._open is None:
-            raise StoreUnavailable(
-                f"{self.name} is not open", hint="open the store before the first call and close it after the last"
-            )
-        return self._open
-
-    async def _translated(self, work: Awaitable[T]) -> T:
-        try:
-            return await work
-        except FirestoreError as error:
-            raise faults.error_for(error, self.name) from error
 
 
 def _transport_for(address: FirestoreAddress, runtime: Runtime) -> FirestoreTransport:

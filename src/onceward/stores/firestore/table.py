@@ -26,12 +26,12 @@ from onceward.protocol.transitions import VERBS, settle
 
 from . import audit as trail
 from . import errors as faults
-from .cache import CachedDocument, Now
-from .calls import OK, FirestoreCalls, nest_fields, where
+from .cache import CachedDocument, FirestoreCache
+from .calls import OK, FirestoreCalls, nest_fields
 from .documents import MAX_HISTORY_BYTES, Records
 from .errors import FirestoreError
 from .names import hash_name, name_of
-from .values import ArrayValue, Value, micros, size_of_fields
+from .values import micros, size_of_fields
 
 INITIAL_PAUSE, MAX_PAUSE = 0.01, 0.25  # seconds before a request that lost a race is retried
 MAX_DOCUMENT_BYTES: Final = 1 << 20
@@ -45,9 +45,6 @@ MAX_VALUE_BYTES: Final = MAX_DOCUMENT_BYTES - RESERVED_BYTES
 
 MEASURE_FROM_BYTES: Final = MAX_DOCUMENT_BYTES // 2
 """A record with less content than this need not be measured."""
-
-IDS_PER_QUERY: Final = 30
-"""The limit of Firestore for an IN condition."""
 
 MAX_CLOCK_LAG: Final = 5_000_000
 """µs that the time derived from an earlier reply may lag: more than the latency of any reply."""
@@ -79,11 +76,11 @@ def document_request(request: AnyRequest) -> DocumentRequest:
 class FirestoreTable:
     """The records of one collection."""
 
-    def __init__(self, calls: FirestoreCalls, records: Records, runtime: Runtime, clock: Now) -> None:
+    def __init__(self, calls: FirestoreCalls, records: Records, runtime: Runtime) -> None:
         self.calls = calls
         self.records = records
         self._runtime = runtime
-        self._clock = clock
+        self._clock = calls.clock
         self._cache = calls.cache
         self._collection = calls.address.collection
 
@@ -128,8 +125,7 @@ class FirestoreTable:
         now = self._cache.now()
         if uncached or now is None:
             now = await self._read(uncached or jobs, deadline)
-        test_time = self._clock()
-        return now if test_time is None else test_time
+        return self._clock() or now
 
     def _from_cache(self, job: DocumentRequest) -> CachedDocument | None:
         request: Any = job.request
@@ -139,7 +135,7 @@ class FirestoreTable:
 
     async def _read(self, jobs: Sequence[DocumentRequest], deadline: float) -> int:
         """Read the documents of these jobs. Search by id for those whose document name is unknown."""
-        names = {job.id: self._name(job) for job in jobs}
+        names = {job.id: document_name(self._cache, job.id, job.request) for job in jobs}
         found, now = await self.calls.get(((self._collection, name) for name in names.values()), deadline)
         missing = []
         for job in jobs:
@@ -149,33 +145,17 @@ class FirestoreTable:
                 if not isinstance(job.request, ClaimRequest):
                     missing.append(job)
             else:
-                job.cached = CachedDocument(one.name, self._record(job, one.fields), one.version)
+                record = self.records.record_for(job.id, job.request, one.fields, self.calls.name)
+                job.cached = CachedDocument(one.name, record, one.version)
         if missing:
             await self._search(missing, deadline)
-        return self._clock() or now
+        return now
 
     async def _search(self, jobs: Sequence[DocumentRequest], deadline: float) -> None:
         by_id = {job.id: job for job in jobs}
-        ids = list(by_id)
-        path = self.records.paths["id"]
-        for start in range(0, len(ids), IDS_PER_QUERY):
-            condition = where(path, "IN", _array(ids[start : start + IDS_PER_QUERY]))
-            found, _ = await self.calls.query(self._collection, deadline, where=condition)
-            for one in found:
-                job = by_id[self.records.id_in(one.fields) or b""]
-                job.cached = CachedDocument(one.name, self.records.record(job.id, one.fields), one.version)
-
-    def _name(self, job: DocumentRequest) -> str:
-        request = job.request
-        if isinstance(request, ClaimRequest):
-            return name_of(request.id, request.scope, request.key)
-        return self._cache.document_name(job.id) or hash_name(job.id)
-
-    def _record(self, job: DocumentRequest, fields: Any) -> Record:
-        request = job.request
-        if isinstance(request, ClaimRequest):
-            return self.records.record_for_claim(request, fields, self.calls.name)
-        return self.records.record(job.id, fields)
+        for one in await self.calls.find_by_ids(self._collection, self.records.paths["id"], list(by_id), deadline):
+            job = by_id[self.records.id_in(one.fields) or b""]
+            job.cached = CachedDocument(one.name, self.records.record(job.id, one.fields), one.version)
 
     # ── deciding and writing ──
 
@@ -311,6 +291,13 @@ class FirestoreTable:
         return faults.error_for(FirestoreError(reason, "until the end of this call"), self.calls.name)
 
 
+def document_name(cache: FirestoreCache, id: bytes, request: AnyRequest | None) -> str:
+    """Return the name of the document of a request. If it is no claim, the name may be another one, to be searched."""
+    if isinstance(request, ClaimRequest):
+        return name_of(id, request.scope, request.key)
+    return cache.document_name(id) or hash_name(id)
+
+
 def locked_record(request: ClaimRequest) -> Record:
     """Return what is known of a claim inside another open transaction: it is pending, without a lease."""
     return Record(request.id, request.scope, request.key, RecordState.PENDING, 0)
@@ -324,7 +311,3 @@ def _reject_duplicates(jobs: Sequence[DocumentRequest]) -> None:
     """Raise if two requests have the same key: the second would be decided on what the first one read."""
     if len(jobs) > 1 and len({job.id for job in jobs}) < len(jobs):
         raise ConfigurationError("a batch holds two requests for the same key", hint="send them one after the other")
-
-
-def _array(ids: Sequence[bytes]) -> Any:
-    return Value(array_value=ArrayValue(values=[Value(bytes_value=id) for id in ids]))

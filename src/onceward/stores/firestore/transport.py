@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import Any, Final, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final
 
 from google.api_core import exceptions
 from google.auth import exceptions as auth
@@ -28,31 +32,63 @@ CREDENTIALS_HINT: Final = (
 )
 
 
-class FirestoreTransport(Protocol):
+class FirestoreTransport(ABC):
     """Sends the calls of one store."""
-
-    async def call(self, method: str, request: Any, timeout: float) -> Any:
-        """Call a method and return its reply."""
-        ...
-
-    async def call_stream(self, method: str, request: Any, timeout: float) -> list[Any]:
-        """Call a streaming method and return all of its replies."""
-        ...
-
-    async def close(self) -> None: ...
-
-
-class FirestoreThreadTransport:
-    """Sends calls from threads, which share one channel."""
 
     def __init__(self, address: FirestoreAddress) -> None:
         self._address = address
-        self._metadata = call_metadata(address)
+        self._metadata = [("google-cloud-resource-prefix", address.root)]
+        if address.emulator:
+            self._metadata.append(("authorization", "Bearer owner"))  # which the emulator accepts as credentials
         self.reset()
-        transports.add(self)
+        _transports.add(self)
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Forget the channels. Also called in a forked child, where the parent's channels are unusable."""
+
+    @abstractmethod
+    def open_channels(self) -> object:
+        """Return the open channels."""
+
+    @abstractmethod
+    def _client(self) -> Any:
+        """Return a connected client."""
+
+    @abstractmethod
+    async def call(self, method: str, request: Any, timeout: float) -> Any:
+        """Call a method and return its reply."""
+
+    @abstractmethod
+    async def call_stream(self, method: str, request: Any, timeout: float) -> list[Any]:
+        """Call a streaming method and return all of its replies."""
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+    @contextmanager
+    def _method(self, name: str) -> Iterator[Any]:
+        """Yield a method of the client, to be called with a request and a timeout. Translate its errors."""
+        try:
+            yield partial(getattr(self._client(), name), retry=None, metadata=self._metadata)
+        except CLIENT_ERRORS as error:
+            raise _error_from_client(error, self._address.name) from error
+
+    def _connect(self, client: Any, transport: Any, insecure_channel: Callable[..., Any]) -> Any:
+        """Return a client of one of Google's classes, with its transport."""
+        address = self._address
+        target = address.emulator or address.endpoint or "firestore.googleapis.com"
+        if address.emulator:
+            channel = insecure_channel(target, options=CHANNEL_OPTIONS)
+        else:
+            channel = transport.create_channel(target, credentials=_credentials(address), options=CHANNEL_OPTIONS)
+        return client(transport=transport(host=target, channel=channel))
+
+
+class FirestoreThreadTransport(FirestoreTransport):
+    """Sends calls from threads, which share one channel."""
 
     def reset(self) -> None:
-        """Forget the channel. Also called in a forked child, where the parent's channel is unusable."""
         self._api: Any = None
         self._lock = threading.RLock()  # a signal handler may call while its thread connects
 
@@ -62,22 +98,20 @@ class FirestoreThreadTransport:
     def _client(self) -> Any:
         with self._lock:
             if self._api is None:
-                self._api = _connect(self._address)
+                import grpc
+                from google.cloud.firestore_v1.services.firestore import FirestoreClient
+                from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrpcTransport
+
+                self._api = self._connect(FirestoreClient, FirestoreGrpcTransport, grpc.insecure_channel)
             return self._api
 
     async def call(self, method: str, request: Any, timeout: float) -> Any:
-        try:
-            method_call = getattr(self._client(), method)
-            return method_call(request=request, retry=None, timeout=timeout, metadata=self._metadata)
-        except CLIENT_ERRORS as error:
-            raise error_from_client(error, self._address.name) from error
+        with self._method(method) as send:
+            return send(request=request, timeout=timeout)
 
     async def call_stream(self, method: str, request: Any, timeout: float) -> list[Any]:
-        try:
-            method_call = getattr(self._client(), method)
-            return list(method_call(request=request, retry=None, timeout=timeout, metadata=self._metadata))
-        except CLIENT_ERRORS as error:
-            raise error_from_client(error, self._address.name) from error
+        with self._method(method) as send:
+            return list(send(request=request, timeout=timeout))
 
     async def close(self) -> None:
         with self._lock:
@@ -86,32 +120,7 @@ class FirestoreThreadTransport:
             api.transport.close()
 
 
-def call_metadata(address: FirestoreAddress) -> list[tuple[str, str]]:
-    """Return the metadata that names the database of a call. The emulator accepts "owner" as credentials."""
-    details = [("google-cloud-resource-prefix", address.root)]
-    return [*details, ("authorization", "Bearer owner")] if address.emulator else details
-
-
-def _connect(address: FirestoreAddress) -> Any:
-    from google.cloud.firestore_v1.services.firestore import FirestoreClient
-    from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrpcTransport
-
-    if address.emulator:
-        import grpc
-
-        channel = grpc.insecure_channel(address.emulator, options=CHANNEL_OPTIONS)
-    else:
-        channel = FirestoreGrpcTransport.create_channel(
-            target(address), credentials=credentials(address), options=CHANNEL_OPTIONS
-        )
-    return FirestoreClient(transport=FirestoreGrpcTransport(host=target(address), channel=channel))
-
-
-def target(address: FirestoreAddress) -> str:
-    return address.emulator or address.endpoint or "firestore.googleapis.com"
-
-
-def credentials(address: FirestoreAddress) -> Any:
+def _credentials(address: FirestoreAddress) -> Any:
     """Return the credentials of the user's client, or Google's application default credentials."""
     if address.credentials is not None:
         return address.credentials
@@ -124,7 +133,7 @@ def credentials(address: FirestoreAddress) -> Any:
 CLIENT_ERRORS: Final = (exceptions.GoogleAPICallError, exceptions.RetryError, auth.GoogleAuthError)
 
 
-def error_from_client(error: Exception, name: str) -> Exception:
+def _error_from_client(error: Exception, name: str) -> Exception:
     if isinstance(error, auth.GoogleAuthError):
         if isinstance(error, auth.DefaultCredentialsError):
             return StoreNotSetUp(f"{name}: no credentials were found ({error})", hint=CREDENTIALS_HINT)
@@ -133,21 +142,11 @@ def error_from_client(error: Exception, name: str) -> Exception:
     return FirestoreError("UNKNOWN" if code is None else code.name, str(getattr(error, "message", error)))
 
 
-class ForkAware(Protocol):
-    """A transport that is reset in a forked child."""
-
-    def open_channels(self) -> object:
-        """Return the open channels."""
-        ...
-
-    def reset(self) -> None: ...
-
-
-transports: weakref.WeakSet[ForkAware] = weakref.WeakSet()
+_transports: weakref.WeakSet[FirestoreTransport] = weakref.WeakSet()
 
 
 def _reset_all() -> None:
-    for transport in tuple(transports):
+    for transport in tuple(_transports):
         _abandoned.append(transport.open_channels())
         transport.reset()
 

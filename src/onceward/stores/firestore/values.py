@@ -116,6 +116,19 @@ def plain(value: Any) -> Any:
     return content
 
 
+def value_at(fields: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+    """Return the encoded value at a path of a document, or None if there is none."""
+    for step in path[:-1]:
+        fields = fields[step].map_value.fields if step in fields else {}
+    return fields.get(path[-1])
+
+
+def plain_at(fields: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+    """Return the decoded value at a path of a document, or None if there is none."""
+    value = value_at(fields, path)
+    return None if value is None else plain(value)
+
+
 def size_of(value: Any) -> int:
     """Return the bytes that Firestore counts for a value."""
     kind = value.WhichOneof("value_type")

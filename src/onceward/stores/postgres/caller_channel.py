@@ -10,8 +10,8 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
-from typing import Any, Protocol
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any
 
 import psycopg
 from psycopg import pq
@@ -31,24 +31,6 @@ TIMED_OUT = "the server did not answer in time, so Onceward closed the connectio
 REPEAT_HINT = "repeat the transaction on a new connection"
 
 
-class CallerChannel(Protocol):
-    """Sends statements on the caller's connection."""
-
-    async def begin(self, deadline: float) -> None:
-        """Make sure that a transaction is open, as the caller's next statement would."""
-
-    async def rows(self, deadline: float, statement: Statement, *values: Any) -> Rows: ...
-    async def command(self, text: str, deadline: float) -> None: ...
-    def is_open(self) -> bool: ...
-    def is_lost(self) -> bool:
-        """Return whether the connection broke, or was closed at a deadline."""
-        ...
-
-    def closed_at(self, deadline: float) -> AbstractAsyncContextManager[None]:
-        """Close the connection at the deadline if calls of the caller's own library in this block are still waiting."""
-        ...
-
-
 class PsycopgChannel:
     """Uses the caller's connection with our deadlines and types. If a deadline passes, the connection is closed."""
 
@@ -64,6 +46,7 @@ class PsycopgChannel:
             raise ConfigurationError("this connection is in pipeline mode", hint="leave the pipeline first")
 
     async def begin(self, deadline: float) -> None:
+        """Make sure that a transaction is open, as the caller's next statement would."""
         if self._caller_connection.pgconn.transaction_status != IDLE:
             return
         if self._caller_connection.autocommit:
@@ -90,11 +73,15 @@ class PsycopgChannel:
         return self._caller_connection.pgconn.transaction_status not in (IDLE, UNKNOWN)
 
     def is_lost(self) -> bool:
+        """Return whether the connection broke, or was closed at a deadline."""
         return bool(self._caller_connection.broken)
 
     @asynccontextmanager
     async def closed_at(self, deadline: float) -> AsyncIterator[None]:
-        """Shut the socket down at the deadline: psycopg itself has no deadline and waits even if it is cancelled."""
+        """Close the connection at the deadline if calls of the caller's own library in this block are still waiting.
+
+        psycopg itself has no deadline and waits even if it is cancelled. So its socket is shut down.
+        """
         cutter = SocketCutter(self._caller_connection.pgconn)
         timer = threading.Timer(_remaining(deadline), cutter.cut)
         timer.daemon = True
@@ -186,6 +173,10 @@ class AsyncpgChannel:
         if isinstance(error, OSError) or type(error).__module__.startswith("asyncpg."):
             return _lost_error(f"the connection broke: {error!r}")
         return error
+
+
+CallerChannel = PsycopgChannel | AsyncpgChannel
+"""Sends statements on the caller's connection."""
 
 
 def _remaining(deadline: float) -> float:

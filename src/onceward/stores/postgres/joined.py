@@ -10,19 +10,16 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from itertools import count
 from typing import Any, TypeVar
 
 from onceward.errors import ConfigurationError, RetryTransaction, StoreError, StoreUnavailable
-from onceward.protocol import transitions
 from onceward.protocol.latest import EntityState, EventDelivery, LatestResult, Retention
 from onceward.protocol.record import Record
-from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, Renewal, Verdict
+from onceward.protocol.requests import Answer, AnyRequest, ClaimRequest, Verdict
 from onceward.protocol.runtime import Runtime
 from onceward.stores.caller_connection import (
     TRANSACTION_ENDED,
     TRANSACTION_ENDED_HINT,
-    SessionSavepoint,
     async_driver_connection,
     driver_connection,
     is_async_wrapper,
@@ -31,7 +28,7 @@ from onceward.stores.caller_connection import (
     transaction_block,
     wrapped_connection,
 )
-from onceward.stores.django_savepoint import django_savepoint
+from onceward.stores.joined_savepoints import END_TIMEOUT, JoinedSavepoints
 
 from .caller_channel import REPEAT_HINT, TIMED_OUT, YOUR_TRANSACTION, CallerChannel, channel_for
 from .connection import Call, Rows
@@ -45,7 +42,6 @@ T = TypeVar("T")
 Change = Callable[[Record | None, Any, int], tuple[Record | None, Verdict]]
 
 MIN_WAIT, MAX_WAIT = 0.002, 0.05  # seconds between attempts to take a lock of another transaction
-END_TIMEOUT = 30.0  # seconds for the statements that end a savepoint
 NO_SUCH_SAVEPOINT, IN_FAILED_TRANSACTION = "3B001", "25P02"
 
 IDENTIFY = (
@@ -62,13 +58,10 @@ CAP_LOCK_TIMEOUT = Statement(
 )
 """Sets the lock timeout in ms, unless the caller's is shorter. Returns the previous setting."""
 
-_savepoint_numbers = count(1)
 
-
-class PostgresJoined:
+class PostgresJoined(JoinedSavepoints):
     """The store inside the caller's transaction."""
 
-    exclusive = False
     number: str | None = None
     """The transaction id, once it has written anything: with it, a commit can be verified if the reply was lost."""
 
@@ -80,9 +73,8 @@ class PostgresJoined:
         tables_identity: tuple[Any, ...],
         now: Callable[[], int | None],
     ) -> None:
+        super().__init__(connection)
         self._wrapper = connection
-        self._session = SessionSavepoint(connection)
-        self._django = django_savepoint(connection)
         self.block = transaction_block(connection)
         self._runtime = runtime
         self._table = table
@@ -98,22 +90,6 @@ class PostgresJoined:
             self._keeps_connection = keeps_connection(connection)
         self._started_at: int | None = None
         self._has_fixed_snapshot = False
-        self._savepoints: list[str] = []
-
-    # ── the verbs ───────────────────────────────────────────────────────────────────────────────────────────────
-
-    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
-        deadline = time.monotonic() + timeout
-        return [await self._translating(self._apply(transitions.claim, one, deadline)) for one in requests]
-
-    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
-        deadline = time.monotonic() + timeout
-        return [await self._translating(self._apply(transitions.settle, one, deadline)) for one in settlements]
-
-    async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
-        """Renew inside the transaction. Usually the heartbeat renews: this transaction does not block it."""
-        deadline = time.monotonic() + timeout
-        return [await self._translating(self._apply(transitions.renew, one, deadline)) for one in renewals]
 
     def is_open(self) -> bool:
         return self._keeps_connection() and self._channel is not None and self._channel.is_open()
@@ -121,63 +97,13 @@ class PostgresJoined:
     def is_lost(self) -> bool:
         return is_invalidated(self._inner_wrapper) or (self._channel is not None and self._channel.is_lost())
 
-    def blocks_writes(self) -> bool:
-        return False
-
-    async def begin(self, *, timeout: float) -> None:
-        deadline = time.monotonic() + timeout
-        savepoint = f"onceward_{next(_savepoint_numbers)}"
-
-        async def work() -> None:
-            await self._require_same(deadline)
-            channel = await self._connected(deadline)
-            if self._django is not None:
-                async with channel.closed_at(deadline):
-                    self._django.begin()
-                return
-            await self._in_session(self._session.flush, deadline)
-            await channel.command(f"SAVEPOINT {savepoint}", deadline)
-            self._savepoints.append(savepoint)
-            await self._in_session(self._session.begin, deadline)
-
-        await self._translating(work())
-
-    async def keep(self) -> bool:
-        """Release the savepoint. If this fails, `undo` still works."""
-        if self._django is not None:
-            async with self._end_deadline():
-                return self._django.keep()
-        savepoint = self._savepoints[-1]
-        if not await self._is_same():
-            self._savepoints.pop()
-            return False
-        await self._in_session(self._session.commit, time.monotonic() + END_TIMEOUT)
-        released = await self._translating(self._run_commands(f"RELEASE SAVEPOINT {savepoint}"))
-        self._savepoints.pop()
-        return released
-
-    async def undo(self) -> bool:
-        if self._django is not None:
-            async with self._end_deadline():
-                return self._django.undo()
-        savepoint = self._savepoints.pop()
-        if not await self._is_same(if_failed=True):
-            return False
-        await self._in_session(self._session.rollback, time.monotonic() + END_TIMEOUT)
-        rollback = f"ROLLBACK TO SAVEPOINT {savepoint}"
-        return await self._translating(self._run_commands(rollback)) and await self._translating(
-            self._run_commands(f"RELEASE SAVEPOINT {savepoint}")
-        )
-
     async def abandon(self) -> bool:
         if not self.is_open():
             return False
-        await self._translating(self._run_commands("ROLLBACK"))
+        await self._run_commands(time.monotonic() + END_TIMEOUT, "ROLLBACK")
         return True
 
-    async def _run_commands(self, *commands: str) -> bool:
-        """Execute the commands. Return False if the savepoint is gone, because its transaction has ended."""
-        deadline = time.monotonic() + END_TIMEOUT
+    async def _run_commands(self, deadline: float, *commands: str) -> bool:
         channel = await self._connected(deadline)
         try:
             for command in commands:
@@ -185,7 +111,7 @@ class PostgresJoined:
         except PostgresRefused as error:
             if error.code == NO_SUCH_SAVEPOINT:
                 return False
-            raise
+            raise _translate(error) from error
         return True
 
     # ── which transaction ───────────────────────────────────────────────────────────────────────────────────────
@@ -200,18 +126,14 @@ class PostgresJoined:
             self._channel = channel_for(driver, self._runtime)
         return self._channel
 
-    def _end_deadline(self) -> AbstractAsyncContextManager[None]:
-        """Bound the statements of Django that end a savepoint: Django itself has no deadline."""
+    def _closed_at(self, deadline: float) -> AbstractAsyncContextManager[None]:
         assert self._channel is not None  # noqa: S101 (`begin` has connected it)
-        return self._channel.closed_at(time.monotonic() + END_TIMEOUT)
+        return self._channel.closed_at(deadline)
 
-    async def _in_session(self, call: Callable[[], Awaitable[None]], deadline: float) -> None:
-        """Let a SQLAlchemy Session send its statements, which have no deadline."""
-        if self._session.exists:
-            async with (await self._connected(deadline)).closed_at(deadline):
-                await call()
+    async def _enter(self, deadline: float) -> None:
+        await self._translating(self._require_same(deadline))
 
-    async def _enter(self, deadline: float) -> bool:
+    async def _enters_same(self, deadline: float) -> bool:
         """Make sure that a transaction on our tables is open. Return whether it is the one that was entered first."""
         channel = await self._connected(deadline)
         if not self._keeps_connection():
@@ -229,7 +151,7 @@ class PostgresJoined:
         return bool(started_at == self._started_at)
 
     async def _require_same(self, deadline: float) -> None:
-        if not await self._enter(deadline):
+        if not await self._enters_same(deadline):
             raise ConfigurationError(TRANSACTION_ENDED, hint=TRANSACTION_ENDED_HINT)
 
     async def _identify(self, channel: CallerChannel, deadline: float) -> tuple[Any, ...]:
@@ -237,7 +159,6 @@ class PostgresJoined:
         return (await channel.rows(deadline, self._identify_statement, name))[0]
 
     async def _is_same(self, *, if_failed: bool = False) -> bool:
-        """Return whether this is still the transaction that was entered; `if_failed` if an error has aborted it."""
         if self._channel is None or not self.is_open():
             return False
         try:
@@ -280,10 +201,8 @@ class PostgresJoined:
         self, deliveries: Sequence[EventDelivery], keep: Retention, deadline: float
     ) -> list[LatestResult] | None:
         """Return the answers. None: another transaction inserted one of the marks without changing the entity."""
-        channel, batch = (
-            await self._connected(deadline),
-            EventBatch(self._table.statements, deliveries, keep, self._now()),
-        )
+        channel = await self._connected(deadline)
+        batch = EventBatch(self._table.statements, deliveries, keep, self._now())
         [(previous_timeout, _)] = await channel.rows(deadline, CAP_LOCK_TIMEOUT, lock_timeout_ms(deadline))
         await _execute(channel, deadline, batch.lock())
         batch.decide(await _execute(channel, deadline, batch.lookup()))
@@ -293,7 +212,7 @@ class PostgresJoined:
 
     async def read_latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
         deadline = time.monotonic() + timeout
-        await self._translating(self._require_same(deadline))
+        await self._enter(deadline)
         statement = self._table.statements.latest
         rows = await self._translating(
             (await self._connected(deadline)).rows(deadline, statement, self._now(), list(ids))
@@ -302,8 +221,12 @@ class PostgresJoined:
 
     # ── one request ─────────────────────────────────────────────────────────────────────────────────────────────
 
+    async def _apply_each(self, change: Change, requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
+        deadline = time.monotonic() + timeout
+        return [await self._translating(self._apply(change, one, deadline)) for one in requests]
+
     async def _apply(self, change: Change, request: AnyRequest, deadline: float) -> Answer:
-        if not await self._enter(deadline):
+        if not await self._enters_same(deadline):
             return Answer(Verdict.LOST, None, self._now() or 0)
         channel = await self._connected(deadline)
         locked, pause = False, MIN_WAIT

@@ -13,9 +13,8 @@ are deleted last, without waiting for locks.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final
 
 from onceward.errors import StoreUnavailable
@@ -28,21 +27,18 @@ from onceward.protocol.latest import (
     LatestResult,
     Retention,
     decide,
-    page_of,
 )
 from onceward.protocol.ordering import content_of
+from onceward.stores.sql_capabilities import SWEEP_PER_DELIVERY, SqlLatest
 
 from .connection import Call, Rows
 from .errors import PostgresRefused
 from .latest_cache import PostgresLatestCache
-from .maintenance import CallContext, delete_in_chunks
+from .maintenance import CallContext
 from .statements import Statement, Statements
 
 SMALL_BATCH: Final = 16
 """Up to this many deliveries are always read without a lock first, so that a single duplicate does not wait."""
-
-SWEEP_PER_DELIVERY: Final = 4
-"""Expired rows deleted for each delivery. Twice the number that a delivery can add."""
 
 LOCK_FIRST_BATCHES: Final = 16
 """After a conflict, this many batches lock their entities first: writers that raced will race again."""
@@ -186,40 +182,14 @@ class EventBatch:
         return [(self._statements.latest_expire, (self._fixed_now, SWEEP_PER_DELIVERY * len(self.deliveries)))]
 
 
-class PostgresLatest:
+class PostgresLatest(SqlLatest):
     """The latest states of `PostgresStore`."""
-
-    _run_until: Callable[..., Coroutine[Any, Any, Any]]
 
     def __init__(self) -> None:
         super().__init__()
         self._lock_first_batches = 0
 
-    async def apply_events(
-        self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
-    ) -> list[LatestResult]:
-        answers: list[LatestResult] = await self._run_until(
-            time.monotonic() + timeout, self._apply_batch, deliveries, keep
-        )
-        return answers
-
-    async def read_latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
-        found: list[EntityState | None] = await self._run_until(time.monotonic() + timeout, _read_states, ids)
-        return found
-
-    async def expire_latest(self, limit: int, *, timeout: float) -> int:
-        return await delete_in_chunks(partial(self._run_until, time.monotonic() + timeout, _expire), limit)
-
-    async def entities(
-        self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
-    ) -> tuple[list[EntityState], bytes | None]:
-        return page_of(await self._run_until(time.monotonic() + timeout, _entities, scope, cursor or b"", limit), limit)
-
-    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[DedupMark | None]:
-        found: list[DedupMark | None] = await self._run_until(time.monotonic() + timeout, _read_marks, ids)
-        return found
-
-    async def _apply_batch(
+    async def _apply_events(
         self, context: CallContext, deliveries: Sequence[EventDelivery], keep: Retention
     ) -> list[LatestResult]:
         batch = EventBatch(context.table.statements, deliveries, keep, context.now)
@@ -236,6 +206,22 @@ class PostgresLatest:
         while not await _lock_and_write(context, batch):
             pass  # another batch inserted a mark without changing its entity; the next lookup finds it
         return batch.answers
+
+    async def _read_latest(self, context: CallContext, ids: Sequence[bytes]) -> list[EntityState | None]:
+        return states_from_rows(await context.rows(context.table.statements.latest, context.now, list(ids)), ids)
+
+    async def _entities(self, context: CallContext, scope: str, after: bytes, limit: int) -> list[EntityState]:
+        rows = await context.rows(context.table.statements.latest_entities, scope, after, limit)
+        return [EntityState(*row) for row in rows]
+
+    async def _read_marks(self, context: CallContext, ids: Sequence[bytes]) -> list[DedupMark | None]:
+        rows = await context.rows(context.table.statements.latest_marks, context.now, list(ids))
+        found = {row[0]: DedupMark(*row) for row in rows}
+        return [found.get(id) for id in ids]
+
+    async def _expire_latest(self, context: CallContext, limit: int) -> int:
+        [(deleted,)] = await context.rows(context.table.statements.latest_expire, context.now, limit)
+        return int(deleted)
 
 
 async def _rows(context: CallContext, call: Call) -> Rows:
@@ -307,28 +293,7 @@ async def _all_or_nothing(context: CallContext, work: Coroutine[Any, Any, bool])
     return done
 
 
-async def _read_states(context: CallContext, ids: Sequence[bytes]) -> list[EntityState | None]:
-    return states_from_rows(await context.rows(context.table.statements.latest, context.now, list(ids)), ids)
-
-
 def states_from_rows(rows: Rows, ids: Sequence[bytes]) -> list[EntityState | None]:
     """Return the states from the rows of `latest`, in the order of the ids."""
     found = {row[0]: EntityState(*row) for row in rows}
     return [found.get(id) for id in ids]
-
-
-async def _entities(context: CallContext, scope: str, after: bytes, limit: int) -> list[EntityState]:
-    return [
-        EntityState(*row) for row in await context.rows(context.table.statements.latest_entities, scope, after, limit)
-    ]
-
-
-async def _read_marks(context: CallContext, ids: Sequence[bytes]) -> list[DedupMark | None]:
-    rows = await context.rows(context.table.statements.latest_marks, context.now, list(ids))
-    found = {row[0]: DedupMark(*row) for row in rows}
-    return [found.get(id) for id in ids]
-
-
-async def _expire(context: CallContext, limit: int) -> int:
-    [(deleted,)] = await context.rows(context.table.statements.latest_expire, context.now, limit)
-    return int(deleted)

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
-import msgspec
-from msgspec.structs import replace
-
 from onceward.errors import StoreUnavailable
 from onceward.protocol import transitions
-from onceward.protocol.audit import AUDIT_RETENTION, AuditEntry, AuditFilter, AuditSignature, audit_entries, purge_entry
+from onceward.protocol.audit import AUDIT_RETENTION, AuditEntry, AuditSignature, audit_entries, purge_entry
 from onceward.protocol.capabilities import HealthFinding
 from onceward.protocol.cells import KEEP_UNFINISHED
-from onceward.protocol.ports import Filter, Page, SortOrder
 from onceward.protocol.record import AfterCrash, Record, RecordState
 from onceward.protocol.requests import Answer, AnySettlement, ExpectedRecord, Verdict
-from onceward.stores.sql import (
-    COLUMNS,
-    FIELDS,
-    STATES,
-    Row,
-    record_from_row,
-    record_or_stub,
-    records_from_rows,
-)
+from onceward.stores import sql_reading
+from onceward.stores.sql import COLUMNS, STATES, Row, record_from_row, record_or_stub
+from onceward.stores.sql_reading import Dialect
 
 from . import schema
 from .connection import PostgresConnection, Rows
@@ -40,13 +30,16 @@ CHUNK = 500
 Step = tuple[Record | None, Verdict]
 Change = Callable[[bytes, Record | None, int], Step]
 
-_ORDER_BY = {
-    SortOrder.UPDATED: "updated_at DESC, id",
-    SortOrder.CREATED: "coalesce(created_at, token) DESC, id",
-    SortOrder.KEY: "key, id",
-}
-_ID, _STATE, _TOKEN = (FIELDS.index(name) for name in ("id", "state", "token"))
-_AUDIT_FIELDS = AuditEntry.__struct_fields__
+COLUMN_TYPES = {str: "text", int: "bigint", bytes: "bytea"}
+_DIALECT = Dialect(
+    row_id="id",
+    newest_order=("token", "id"),
+    newest_condition="token > 0",
+    columns_without_result=COLUMNS.replace(" result,", " NULL::bytea AS result,"),
+    find="strpos",
+    hex_id="encode(id, 'hex')",
+    now="clock.now",
+)
 
 
 DURABILITY_SETTINGS = Statement(
@@ -56,18 +49,6 @@ DURABILITY_SETTINGS = Statement(
 """The server version, and the settings that decide whether acknowledged commits survive a power cut."""
 
 
-async def delete_in_chunks(delete: Callable[[int], Awaitable[int]], limit: int) -> int:
-    """Delete up to `limit` rows in chunks, each in a transaction of its own. Return how many were deleted."""
-    total = 0
-    while total < limit:
-        chunk = min(limit - total, CHUNK)
-        deleted = await delete(chunk)
-        total += deleted
-        if deleted < chunk:
-            break
-    return total
-
-
 class CallContext(NamedTuple):
     """The connection, tables, time and deadline of one call. `now` None: the server's clock."""
 
@@ -75,6 +56,29 @@ class CallContext(NamedTuple):
     table: PostgresTable
     now: int | None
     deadline: float
+
+    @property
+    def dialect(self) -> Dialect:
+        return _DIALECT
+
+    @property
+    def prefix(self) -> str:
+        return self.table.statements.prefix
+
+    def placeholder(self, number: int, value: Any) -> str:
+        return f"${number + 1}::{COLUMN_TYPES[type(value)]}"  # the first parameter is the time
+
+    async def select(self, text: str, values: Sequence[Any]) -> tuple[list[Row], int]:
+        """Return the rows, and the store's time even if there are none (see `sql_reading`)."""
+        select = (
+            f"SELECT clock.now, found.* FROM (SELECT coalesce($1::bigint, {NOW}) AS now) AS clock "  # noqa: S608 (our own texts)
+            f"LEFT JOIN LATERAL ({text}) AS found ON true"
+        )
+        rows = await self.connection.query(select, self.deadline, self.now, *values)
+        return [tuple(row[1:]) for row in rows if row[1] is not None], rows[0][0]
+
+    async def read_time(self) -> int:
+        return (await self.select("SELECT 1", ()))[1]
 
     async def rows(self, statement: Statement, *values: Any) -> Rows:
         return await self.connection.rows(self.deadline, statement, *values)
@@ -98,97 +102,7 @@ class CallContext(NamedTuple):
 # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def scan(context: CallContext, wanted: Filter, after: bytes | None, limit: int) -> Page:
-    """Return a page of records, starting after the cursor: in the order of their ids, or of the unfinished index."""
-    if wanted.states and RecordState.COMPLETED not in wanted.states:
-        return await _scan_unfinished(context, wanted, after, limit)
-    where = Conditions(context.now)
-    where.add_filter(wanted)
-    if after is not None:
-        where.add("id > {}::bytea", after)
-    rows, now = await _select(context, f"WHERE {where} ORDER BY id LIMIT {limit + 1:d}", where)
-    records, unreadable = records_from_rows(rows[:limit])
-    return Page(records, bytes(rows[limit - 1][0]) if len(rows) > limit else None, now, unreadable)
-
-
-async def _scan_unfinished(context: CallContext, wanted: Filter, after: bytes | None, limit: int) -> Page:
-    """Return a page of records that are not COMPLETED: state by state, each by its last claim, so without a sort."""
-    states = sorted({state.value for state in wanted.states})
-    start = (states[0], -1, b"") if after is None else msgspec.msgpack.decode(after, type=tuple[str, int, bytes])
-    found: list[Row] = []
-    now = 0
-    for state in states:
-        if state < start[0] or len(found) > limit:
-            continue
-        token, id = start[1:] if state == start[0] else (-1, b"")
-        where = Conditions(context.now)
-        where.add("state = {}::text", state)
-        where.add_filter(replace(wanted, states=()))
-        position = f"(token, id) > ({where.parameter(token, 'bigint')}, {where.parameter(id, 'bytea')})"
-        clauses = f"WHERE {where} AND {position} ORDER BY token, id LIMIT {limit + 1 - len(found):d}"
-        rows, now = await _select(context, clauses, where)
-        found += rows
-    records, unreadable = records_from_rows(found[:limit])
-    if len(found) <= limit:
-        return Page(records, None, now, unreadable)
-    last = found[limit - 1]
-    position_after = (last[_STATE], last[_TOKEN], bytes(last[_ID]))
-    return Page(records, msgspec.msgpack.encode(position_after), now, unreadable)
-
-
-async def first(context: CallContext, wanted: Filter, order: SortOrder, limit: int) -> Page:
-    """Return the first records in an order. Only ids are sorted: records may contain large results."""
-    where = Conditions(context.now)
-    where.add_filter(wanted)
-    order_by = f"{_ORDER_BY[order]} LIMIT {limit:d}"
-    chosen = f"SELECT id FROM {context.table.statements.prefix}onceward_records WHERE {where} ORDER BY {order_by}"  # noqa: S608 (our own texts)
-    rows, now = await _select(context, f"WHERE id IN ({chosen}) ORDER BY {order_by}", where)
-    records, unreadable = records_from_rows(rows)
-    return Page(records, None, now, unreadable)
-
-
-class Conditions:
-    """Conditions of a WHERE clause and their parameters. The first parameter is the time."""
-
-    def __init__(self, now: int | None) -> None:
-        self.values: list[Any] = [now]
-        self._texts: list[str] = []
-
-    def add(self, text: str, value: Any) -> None:
-        self.values.append(value)
-        self._texts.append(text.format(f"${len(self.values)}"))
-
-    def parameter(self, value: Any, kind: str) -> str:
-        """Add a parameter; return its placeholder."""
-        self.values.append(value)
-        return f"${len(self.values)}::{kind}"
-
-    def add_filter(self, wanted: Filter) -> None:
-        if wanted.states:
-            completed = "state IS NULL OR " if RecordState.COMPLETED in wanted.states else "state IS NOT NULL AND "
-            self.add(f"({completed}state = ANY ({{}}::text[]))", [state.value for state in wanted.states])
-        if wanted.scope is not None:
-            self.add("scope = {}::text", wanted.scope)
-        if wanted.key is not None:
-            self.add("key = {}::text", wanted.key)
-        if wanted.updated_before is not None:
-            self.add("updated_at < {}::bigint", wanted.updated_before)
-        if wanted.prefix is not None:
-            self.add("starts_with(key, {}::text)", wanted.prefix)
-
-    def __str__(self) -> str:
-        return " AND ".join(self._texts) or "TRUE"
-
-
-async def _select(context: CallContext, clauses: str, where: Conditions) -> tuple[list[Row], int]:
-    """Return the rows of records, and the store's time even if there are no rows."""
-    inner = f"SELECT {COLUMNS} FROM {context.table.statements.prefix}onceward_records {clauses}"  # noqa: S608 (our own texts)
-    text = (
-        f"SELECT clock.now, record.* FROM (SELECT coalesce($1::bigint, {NOW}) AS now) AS clock "  # noqa: S608 (as above)
-        f"LEFT JOIN LATERAL ({inner}) AS record ON true"
-    )
-    rows = await context.connection.query(text, context.deadline, *where.values)
-    return [tuple(row[1:]) for row in rows if row[1] is not None], rows[0][0]
+scan, first, audit = sql_reading.scan, sql_reading.first, sql_reading.audit
 
 
 async def counts(context: CallContext) -> dict[tuple[str, RecordState], int]:
@@ -334,34 +248,13 @@ async def purge(
 
 async def insert_audit(context: CallContext, entry: AuditEntry) -> int:
     [(number,)] = await context.rows(
-        context.table.statements.audit_insert, *[getattr(entry, name) for name in _AUDIT_FIELDS]
+        context.table.statements.audit_insert, *[getattr(entry, name) for name in sql_reading.AUDIT_FIELDS]
     )
     return int(number)
 
 
 async def purge_audit(context: CallContext) -> None:
     await context.rows(context.table.statements.audit_purge, context.now, AUDIT_RETENTION, CHUNK)
-
-
-async def audit(context: CallContext, wanted: AuditFilter, limit: int) -> list[AuditEntry]:
-    """Return audit entries, the most recent first."""
-    where = Conditions(context.now)
-    for name, kind in (("id", "bytea"), ("scope", "text"), ("key", "text")):
-        value = getattr(wanted, name)
-        if value is not None:
-            where.add(f"{name} = {{}}::{kind}", value)
-    if wanted.ids:
-        where.add("id = ANY ({}::bytea[])", list(wanted.ids))
-    if wanted.within is not None:
-        where.add(f"at > coalesce($1::bigint, {NOW}) - {{}}::bigint", wanted.within)
-    else:
-        where.add("($1::bigint IS NULL OR {}::boolean)", value=True)  # every parameter must have a type
-    columns = ", ".join(_AUDIT_FIELDS)
-    text = (
-        f"SELECT {columns} FROM {context.table.statements.prefix}onceward_audit WHERE {where} "  # noqa: S608 (our own texts)
-        f"ORDER BY number DESC LIMIT {limit:d}"
-    )
-    return [AuditEntry(*row) for row in await context.connection.query(text, context.deadline, *where.values)]
 
 
 async def examine(context: CallContext) -> list[HealthFinding]:

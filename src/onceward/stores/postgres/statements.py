@@ -19,12 +19,6 @@ NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 """The server's clock in µs since 1970 at this moment: now() would be the start of the transaction."""
 
 _PARAMETER = re.compile(r"\$(\d+)::(\w+(?:\[\])?)")
-_NAMES: Final = ("claim", "claim_one", "complete", "renew", "read", "lock", "write", "delete", "purgeable", "counts",
-                 "audit_insert", "audit_raise_count", "audit_purge", "advisory_lock", "insert_one", "notify",
-                 "latest", "latest_lookup", "latest_lock", "latest_upsert", "latest_update", "latest_insert_marks",
-                 "latest_expire", "latest_entities", "latest_marks", "counters_read", "counters_save",
-                 "counters_expire", "history_lock", "history_append", "history_trim", "history_read",
-                 "history_delete")  # fmt: skip
 
 
 class Statement:
@@ -45,11 +39,11 @@ class Statement:
 
 
 class Statements:
-    """All statements, for the tables in one schema."""
+    """All statements, for the tables in one schema. Each is in the file of its name."""
 
     def __init__(self, schema: str) -> None:
         self.prefix = f'"{schema}".' if schema else ""
-        for name in _NAMES:
+        for name in type(self).__annotations__:
             setattr(self, name, Statement(self.fill(_text(f"statements/{name}.sql"))))
 
     claim: Statement

@@ -12,14 +12,14 @@ from onceward.protocol.erasure import ErasureFilter, FoundEntity
 from onceward.protocol.record import Record
 
 from .calls import MAX_BATCH, encode_signature
-from .latest_listing import RedisLatestListing
+from .latest import RedisLatest
 from .maintenance import KEYS_PER_CALL, decode_entry, redact_entry
 from .scripts import encode_command
 
 COUNTS: Final = b"%d" % KEYS_PER_CALL
 
 
-class RedisErasure(RedisLatestListing):
+class RedisErasure(RedisLatest):
     """The erasure of `RedisStore`."""
 
     @property

@@ -1,21 +1,26 @@
 """The latest state of entities: send deliveries to the server in one call, where lua/latest.lua applies them.
 
-The server expires old entries by itself.
+The server expires old entries by itself. Entities have no index, to keep writes cheap. So a listing for operators scans
+all keys of the database.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from struct import Struct, error
-from typing import Final
+from typing import Final, TypeVar
 
 from onceward.errors import ConfigurationError, StoreBroken, VersionSkew
-from onceward.protocol.latest import EntityState, EventDelivery, LatestDecision, LatestResult, Retention
+from onceward.protocol.latest import DedupMark, EntityState, EventDelivery, LatestDecision, LatestResult, Retention
 from onceward.protocol.record import READER
 
 from .calls import MAX_BATCH, RedisCalls
+from .maintenance import key_pattern
 from .records import TIME, encode_text
+from .scripts import encode_command
+
+T = TypeVar("T")
 
 DECISIONS: Final = (
     LatestDecision.APPLIED,
@@ -40,6 +45,7 @@ RESULTS: Final = {
 HEAD: Final = Struct("<Q2BH")
 REST: Final = Struct("<B2H2I")
 STATE: Final = Struct("<B2QB2H2I")
+MARK_CONTENT: Final = slice(2 * TIME.size, 2 * TIME.size + 16)
 
 
 class RedisLatest(RedisCalls):
@@ -61,14 +67,46 @@ class RedisLatest(RedisCalls):
         return [answers[place] for place in range(len(deliveries))]
 
     async def read_latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
+        return await self._read_each(self._state, ids, _decode_state, timeout)
+
+    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[DedupMark | None]:
+        return await self._read_each(self._mark, ids, _decode_mark, timeout)
+
+    async def _read_each(
+        self, prefix: bytes, ids: Sequence[bytes], decode: Callable[[bytes, bytes | None, int], T], timeout: float
+    ) -> list[T]:
         deadline = time.monotonic() + timeout
-        found: list[EntityState | None] = []
+        found: list[T] = []
         for start in range(0, len(ids), MAX_BATCH):
             some = ids[start : start + MAX_BATCH]
-            keys = (self._audit, *[self._state + id for id in some])
-            now, *states = await self.run("read", keys, (self._time(),), deadline - time.monotonic())
-            found += [_decode_state(id, data, now) for id, data in zip(some, states, strict=True)]
+            keys = (self._audit, *[prefix + id for id in some])
+            now, *values = await self.run("read", keys, (self._time(),), deadline - time.monotonic())
+            found += [decode(id, data, now) for id, data in zip(some, values, strict=True)]
         return found
+
+    async def entities(
+        self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
+    ) -> tuple[list[EntityState], bytes | None]:
+        """Return a page of entities and the next cursor.
+
+        The cursor is the server's SCAN cursor and how many of its keys were returned, because SCAN may return more than
+        `limit`. Entities that are written during the listing may be listed twice.
+        """
+        deadline = time.monotonic() + timeout
+        at, skip = (cursor or b"0 0").split()
+        following, keys = await self._scan_keys(at, limit, timeout)
+        ids = sorted({key[len(self._state) :] for key in keys})
+        begin = int(skip)
+        found = await self.read_latest(ids[begin : begin + limit], timeout=deadline - time.monotonic())
+        present = [one for one in found if one is not None and one.value is not None and one.scope == scope]
+        if begin + limit < len(ids):
+            return present, b"%b %d" % (at, begin + limit)
+        return present, None if following == b"0" else following + b" 0"
+
+    async def _scan_keys(self, at: bytes, count: int, timeout: float) -> tuple[bytes, list[bytes]]:
+        parts = (b"SCAN", at, b"MATCH", key_pattern(self._state), b"COUNT", b"%d" % count)
+        following, keys = await self._command(encode_command(*parts), timeout)
+        return following, keys
 
     async def expire_latest(self, limit: int, *, timeout: float) -> int:  # noqa: ARG002 (the server does it)
         return 0
@@ -143,3 +181,15 @@ def _decode_state(id: bytes, data: bytes | None, now: int) -> EntityState | None
         raise StoreBroken(
             "the state of this entity has invalid content", key=id.hex(), hint="was it edited by hand?"
         ) from broken
+
+
+def _decode_mark(id: bytes, data: bytes | None, now: int) -> DedupMark | None:
+    """Decode a mark. None: there is none, or it has expired."""
+    if data is None:
+        return None
+    [created_at], [expires_at] = TIME.unpack_from(data), TIME.unpack_from(data, TIME.size)
+    if expires_at <= now:
+        return None
+    return DedupMark(
+        id, data[MARK_CONTENT], data[MARK_CONTENT.stop :].decode("utf-8", "replace"), created_at, expires_at
+    )

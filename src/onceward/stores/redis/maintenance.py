@@ -11,20 +11,22 @@ import heapq
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from struct import Struct
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from onceward.errors import StoreBroken, StoreUnavailable
 from onceward.protocol.audit import AuditEntry, AuditFilter, matches_filter
-from onceward.protocol.ports import SORT_KEYS, Clock, Filter, Page, SortOrder
+from onceward.protocol.ports import SORT_KEYS, Filter, Page, SortOrder
 from onceward.protocol.record import Record, RecordState
-from onceward.protocol.requests import Answer
 
 from . import records
 from .records import NUMBERS, STATES
+
+if TYPE_CHECKING:
+    from .store import RedisStore
 
 KEYS_PER_CALL: Final = 500
 """The server does nothing else during a call, for about a millisecond."""
@@ -41,23 +43,6 @@ _special = re.compile(rb"[\\*?\[\]^]")
 def key_pattern(prefix: bytes) -> bytes:
     """Return the pattern for SCAN that matches the keys with this prefix."""
     return _special.sub(rb"\\\g<0>", prefix) + b"*"
-
-
-class ScriptRunner(Protocol):
-    """The parts of the store that this module needs."""
-
-    name: str
-    clock: Clock | None
-
-    @property
-    def record_keys(self) -> bytes:
-        """The pattern of the keys of records."""
-        ...
-
-    async def run_on_store(
-        self, name: str, arguments: Sequence[bytes], timeout: float, *, retryable: bool = True
-    ) -> Any: ...
-    async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]: ...
 
 
 class CallDeadline:
@@ -104,7 +89,7 @@ _encode_cursor = msgspec.msgpack.Encoder().encode
 _decode_cursor = msgspec.msgpack.Decoder(ScanCursor).decode
 
 
-async def scan(store: ScriptRunner, wanted: Filter, cursor: bytes | None, limit: int, timeout: float) -> Page:
+async def scan(store: RedisStore, wanted: Filter, cursor: bytes | None, limit: int, timeout: float) -> Page:
     deadline = CallDeadline(store.name, timeout)
     found: list[Record] = []
     unreadable: list[str] = []
@@ -120,7 +105,7 @@ async def scan(store: ScriptRunner, wanted: Filter, cursor: bytes | None, limit:
             return Page(found, _encode_cursor(position), step.now, tuple(unreadable))
 
 
-async def first(store: ScriptRunner, wanted: Filter, order: SortOrder, limit: int, timeout: float) -> Page:
+async def first(store: RedisStore, wanted: Filter, order: SortOrder, limit: int, timeout: float) -> Page:
     """Return the first records of an order. Visit all without their results, then read the chosen ones."""
     deadline = CallDeadline(store.name, timeout)
     best: list[Record] = []
@@ -135,14 +120,14 @@ async def first(store: ScriptRunner, wanted: Filter, order: SortOrder, limit: in
     return Page([answer.record for answer in answers if answer.record is not None], None, now, tuple(unreadable))
 
 
-async def counts(store: ScriptRunner, timeout: float) -> dict[tuple[str, RecordState], int]:
+async def counts(store: RedisStore, timeout: float) -> dict[tuple[str, RecordState], int]:
     counted: Counter[tuple[str, RecordState]] = Counter()
     async for step in _scan_all(store, Filter(), CallDeadline(store.name, timeout)):
         counted.update((record.scope, record.state) for record in step.records)
     return dict(counted)
 
 
-async def _scan_all(store: ScriptRunner, wanted: Filter, deadline: CallDeadline) -> AsyncIterator[ScanStep]:
+async def _scan_all(store: RedisStore, wanted: Filter, deadline: CallDeadline) -> AsyncIterator[ScanStep]:
     cursor: ScanCursor | None = ScanCursor()
     while cursor is not None:
         step = await _scan_step(store, wanted, cursor, KEYS_PER_CALL, deadline, light=True)
@@ -151,7 +136,7 @@ async def _scan_all(store: ScriptRunner, wanted: Filter, deadline: CallDeadline)
 
 
 async def _scan_step(
-    store: ScriptRunner, wanted: Filter, cursor: ScanCursor, max_records: int, deadline: CallDeadline, *, light: bool
+    store: RedisStore, wanted: Filter, cursor: ScanCursor, max_records: int, deadline: CallDeadline, *, light: bool
 ) -> ScanStep:
     arguments = (
         store.record_keys,
@@ -187,7 +172,7 @@ def _encode_optional(value: str | None) -> tuple[bytes, bytes]:
 # ── purge ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def purge(store: ScriptRunner, limit: int, timeout: float, signed: bytes) -> int:
+async def purge(store: RedisStore, limit: int, timeout: float, signed: bytes) -> int:
     """Delete old audit entries. With a test's clock also visit all records, because none of them expires by itself."""
     deadline = CallDeadline(store.name, timeout)
     purged = 0 if store.clock is None else await _purge_records(store, limit, deadline, signed)
@@ -196,7 +181,7 @@ async def purge(store: ScriptRunner, limit: int, timeout: float, signed: bytes) 
     return purged
 
 
-async def _purge_records(store: ScriptRunner, limit: int, deadline: CallDeadline, signed: bytes) -> int:
+async def _purge_records(store: RedisStore, limit: int, deadline: CallDeadline, signed: bytes) -> int:
     purged = entry = 0
     cursor = START
     while purged < limit:
@@ -212,7 +197,7 @@ async def _purge_records(store: ScriptRunner, limit: int, deadline: CallDeadline
 # ── the audit trail ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def audit(store: ScriptRunner, wanted: AuditFilter, limit: int, timeout: float) -> list[AuditEntry]:
+async def audit(store: RedisStore, wanted: AuditFilter, limit: int, timeout: float) -> list[AuditEntry]:
     """Return audit entries, newest first."""
     deadline = CallDeadline(store.name, timeout)
     found: list[AuditEntry] = []

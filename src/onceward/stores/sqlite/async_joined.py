@@ -6,7 +6,6 @@ Its connection lives in a thread of aiosqlite. SQLAlchemy's `run_sync` lets the 
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
@@ -15,8 +14,7 @@ from onceward.protocol.ports import Clock
 from onceward.protocol.runtime import Runtime
 from onceward.stores.caller_connection import begin_before_savepoints, begin_before_savepoints_of, keeps_connection
 
-from . import errors as sqlite_errors
-from .joined import LIST_DATABASES, SQLiteJoined, check_databases
+from .joined import LIST_DATABASES, SQLiteJoined, check_databases, errors_explained
 
 T = TypeVar("T")
 
@@ -39,10 +37,10 @@ class AsyncSQLiteJoined(SQLiteJoined):
         await self._wrapper.rollback()
         return True
 
-    async def _take_write_lock(self, timeout: float) -> None:
+    async def _take_write_lock(self, deadline: float) -> None:
         if self._sqlalchemy_connection is None:
             await self._connect()
-        await super()._take_write_lock(timeout)
+        await super()._take_write_lock(deadline)
 
     async def _connect(self) -> None:
         wrapper = self._wrapper
@@ -56,7 +54,9 @@ class AsyncSQLiteJoined(SQLiteJoined):
         self._sqlalchemy_connection, self._connection = connection, driver
         self._keeps_connection = keeps_connection(connection)
         begin_before_savepoints(connection.sync_connection)
-        check_databases(await self._run(_list_databases), self._file, self._name)
+        check_databases(
+            await self._run(lambda cursor: cursor.execute(LIST_DATABASES).fetchall()), self._file, self._name
+        )
 
     async def _run(self, work: Callable[[Any], T]) -> T:
         if self._sqlalchemy_connection is None:
@@ -90,16 +90,7 @@ class AdaptedCursor:
 def _with_cursor(connection: Any, work: Callable[[Any], T], driver: Any) -> T:
     cursor = connection.connection.cursor()
     try:
-        return work(AdaptedCursor(cursor))
-    except sqlite3.Error as error:
-        explained = sqlite_errors.explain(error, "your transaction")
-        if not driver.in_transaction:
-            explained.add_note("SQLite has rolled your transaction back")
-        raise explained from error
+        with errors_explained(driver):
+            return work(AdaptedCursor(cursor))
     finally:
         cursor.close()
-
-
-def _list_databases(cursor: AdaptedCursor) -> list[Any]:
-    rows: list[Any] = cursor.execute(LIST_DATABASES).fetchall()
-    return rows

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import Any
 
 from onceward.protocol.audit import AUDIT_RETENTION, AuditEntry, AuditFilter
+from onceward.stores import sql_reading
+from onceward.stores.sql_reading import AUDIT_FIELDS as FIELDS
+from onceward.stores.sql_reading import without_waiting
+
+from .reader import SQLiteReader
 
 Cursor = sqlite3.Cursor
 
-FIELDS = AuditEntry.__struct_fields__
-COLUMNS = ", ".join(FIELDS)
-
-_INSERT = f"INSERT INTO onceward_audit ({COLUMNS}) VALUES ({', '.join('?' * len(FIELDS))})"  # noqa: S608 (names of fields)
+_INSERT = f"INSERT INTO onceward_audit ({', '.join(FIELDS)}) VALUES ({', '.join('?' * len(FIELDS))})"  # noqa: S608 (names of fields)
 _RAISE_COUNT = "UPDATE onceward_audit SET count = count + ?, at = ? WHERE number = ?"
 _OLD = "SELECT 1 FROM onceward_audit WHERE at <= ? LIMIT 1"
 _PURGE = "DELETE FROM onceward_audit WHERE number IN (SELECT number FROM onceward_audit WHERE at <= ? LIMIT ?)"
@@ -32,29 +33,7 @@ def raise_count(cursor: Cursor, number: int, count: int, now: int) -> None:
 
 
 def find(cursor: Cursor, wanted: AuditFilter, limit: int, now: int) -> list[AuditEntry]:
-    conditions: list[str] = []
-    values: list[Any] = []
-    for name in ("id", "scope", "key"):
-        value = getattr(wanted, name)
-        if value is not None:
-            conditions.append(f"{name} = ?")
-            values.append(value)
-    if wanted.ids:
-        conditions.append(f"id IN ({', '.join('?' * len(wanted.ids))})")
-        values += wanted.ids
-    if wanted.within is not None:
-        conditions.append("at > ?")
-        values.append(now - wanted.within)
-    statement = " ".join(
-        (
-            "SELECT",
-            COLUMNS,
-            "FROM onceward_audit WHERE",
-            " AND ".join(conditions) or "TRUE",
-            "ORDER BY number DESC LIMIT ?",
-        )
-    )
-    return [AuditEntry(*row) for row in cursor.execute(statement, [*values, limit]).fetchall()]
+    return without_waiting(sql_reading.audit(SQLiteReader(cursor, now), wanted, limit))
 
 
 def has_old(cursor: Cursor, now: int) -> bool:

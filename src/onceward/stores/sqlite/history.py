@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
-from onceward.protocol.capabilities import History
-from onceward.protocol.history import MAX_EVENTS, HistoryEvent, belongs_to, column_values
+from onceward.protocol.history import MAX_EVENTS, HistoryEvent, column_values
 from onceward.protocol.ports import Clock
-from onceward.protocol.record import RecordState
-from onceward.stores.sql import STATES, escape_surrogates
+from onceward.stores.sql import escape_surrogates
+from onceward.stores.sql_capabilities import SqlHistory, events_to_keep
 
 from .connection import SQLiteConnection
+from .erasure import overwrite
 
 Cursor = sqlite3.Cursor
 
 FIELDS = HistoryEvent.__struct_fields__
 COLUMNS = ", ".join(FIELDS)
 
-_LIFETIME = "SELECT state, token, coalesce(cycle, token) FROM onceward_records WHERE id = ?"
+_LIFETIME = "SELECT id, state, token, coalesce(cycle, token) FROM onceward_records WHERE id = ?"
 _ADD = f"""
 INSERT INTO onceward_history ({COLUMNS}) VALUES ({", ".join("?" * len(FIELDS))})
 ON CONFLICT (id, token, name) DO UPDATE SET
@@ -36,59 +36,33 @@ _READ = f"SELECT {COLUMNS} FROM onceward_history WHERE id = ? ORDER BY last_at D
 _DELETE = "DELETE FROM onceward_history WHERE id = ?"
 
 
-class _Lifetime(NamedTuple):
-    state: RecordState
-    token: int
-    cycle: int
-
-
-class SQLiteHistory:
-    """The history of `SQLiteStore`."""
+class SQLiteHistory(SqlHistory):
+    """The history of `SQLiteStore`. All methods block, and are called with the connection's lock held."""
 
     _connection: SQLiteConnection
     _clock: Clock
-    _run: Callable[..., Coroutine[Any, Any, Any]]
 
-    @property
-    def history(self) -> History:
-        return self
-
-    async def append_history(self, events: Sequence[HistoryEvent], *, timeout: float) -> int:
+    def _append_history(self, cursor: Cursor, events: Sequence[HistoryEvent]) -> int:
         if events:
-            await self._run(timeout, self._connection.write, _append, events)
+            self._connection.write(cursor, _append, events)
         return self._clock.now()
 
-    async def read_history(self, id: bytes, *, limit: int, timeout: float) -> list[HistoryEvent]:
-        found: list[HistoryEvent] = await self._run(timeout, _read, id, limit)
-        return found
+    def _read_history(self, cursor: Cursor, id: bytes, limit: int) -> list[HistoryEvent]:
+        rows = cursor.execute(_READ, (id, limit)).fetchall()
+        return [HistoryEvent(*row) for row in reversed(rows)]
 
 
-def delete(cursor: Cursor, ids: Iterable[bytes]) -> None:
+def delete(cursor: Cursor, ids: Sequence[bytes]) -> None:
     """Delete the events of these records, and overwrite their content: an error text may name a person."""
-    cursor.execute("PRAGMA secure_delete = ON")
-    try:
-        cursor.executemany(_DELETE, [(id,) for id in ids])
-    finally:
-        cursor.execute("PRAGMA secure_delete = OFF")
+    overwrite(cursor, _DELETE, ids)
 
 
 def _append(cursor: Cursor, events: Sequence[HistoryEvent]) -> None:
-    by_id: dict[bytes, list[HistoryEvent]] = {}
-    for event in events:
-        by_id.setdefault(event.id, []).append(event)
-    for id, mine in by_id.items():
-        found = cursor.execute(_LIFETIME, (id,)).fetchone()
-        record = None if found is None else _Lifetime(STATES.get(found[0], RecordState.PENDING), *found[1:])
-        rows = [_row(event) for event in mine if belongs_to(event, record)]
-        if rows:
-            cursor.executemany(_ADD, rows)
-            cursor.execute(_TRIM, (id, id))
+    ids = {event.id for event in events}
+    kept = events_to_keep(events, [row for id in ids for row in cursor.execute(_LIFETIME, (id,)).fetchall()])
+    cursor.executemany(_ADD, [_row(event) for event in kept])
+    cursor.executemany(_TRIM, [(id, id) for id in {event.id for event in kept}])
 
 
 def _row(event: HistoryEvent) -> list[Any]:
     return [escape_surrogates(value) if isinstance(value, str) else value for value in column_values(event)]
-
-
-def _read(cursor: Cursor, id: bytes, limit: int) -> list[HistoryEvent]:
-    rows = cursor.execute(_READ, (id, limit)).fetchall()
-    return [HistoryEvent(*row) for row in reversed(rows)]

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
 from onceward.errors import ConfigurationError, RetryTransaction, StoreBroken, StoreUnavailable
-from onceward.protocol import transitions
 from onceward.protocol.latest import EntityState, EventDelivery, LatestResult, Retention
 from onceward.protocol.ports import Clock
-from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Renewal
+from onceward.protocol.requests import Answer
 from onceward.protocol.runtime import Runtime
 from onceward.stores.caller_connection import (
     TRANSACTION_ENDED,
     TRANSACTION_ENDED_HINT,
-    SessionSavepoint,
     keeps_connection,
 )
-from onceward.stores.django_savepoint import django_savepoint
+from onceward.stores.joined_savepoints import JoinedSavepoints, new_savepoint
 
 from . import errors as sqlite_errors
 from . import latest as latest_rows
@@ -41,8 +39,6 @@ LIST_DATABASES = "PRAGMA database_list"
 
 BLOCKS_RELEASE = "PRAGMA main.journal_mode"
 """Only reads, but SQLite treats it as a writing statement: until its row is fetched, no savepoint can be released."""
-
-_savepoint_numbers = count(1)
 
 
 def check_connection(connection: Any, file: os.stat_result | None, name: str) -> None:
@@ -94,8 +90,8 @@ def _always_in_transaction(connection: Connection) -> bool:
     return getattr(connection, "autocommit", None) is False
 
 
-def _savepoint_is_missing(savepoint: str, error: BaseException | None) -> bool:
-    return f"no such savepoint: {savepoint}" in str(error)
+def _savepoint_is_missing(error: BaseException | None) -> bool:
+    return "no such savepoint: " in str(error)
 
 
 def _cursor(connection: Connection) -> Cursor:
@@ -114,45 +110,40 @@ def _plain_cursor(connection: Connection) -> Iterator[Cursor]:
     cursor = _cursor(connection)
     text_factory, connection.text_factory = connection.text_factory, str
     try:
-        yield cursor
-    except sqlite3.Error as error:
-        explained = sqlite_errors.explain(error, "your transaction")
-        if not connection.in_transaction:
-            explained.add_note("SQLite has rolled your transaction back")
-        raise explained from error
+        with errors_explained(connection):
+            yield cursor
     finally:
         connection.text_factory = text_factory
         cursor.close()
 
 
-class SQLiteJoined:
+@contextmanager
+def errors_explained(connection: Any) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        explained = sqlite_errors.explain(error, "your transaction")
+        if not connection.in_transaction:
+            explained.add_note("SQLite has rolled your transaction back")
+        raise explained from error
+
+
+class SQLiteJoined(JoinedSavepoints):
     """The store inside the caller's transaction. Runs on the caller's thread: the connection may be bound to it."""
 
     exclusive = True
-    number: str | None = None  # SQLite has no transaction ids: whatever is in the file was committed
 
     def __init__(
         self, connection: Connection | None, runtime: Runtime, clock: Clock, name: str, *, block: str, wrapper: Any
     ) -> None:
+        super().__init__(wrapper)
         self._connection: Any = connection
         self._keeps_connection: Callable[[], bool] = bool if connection is None else keeps_connection(wrapper)
-        self._session = SessionSavepoint(wrapper)
-        self._django = django_savepoint(wrapper)
         self.block = block
         self._runtime = runtime
         self._clock = clock
         self._name = name
-        self._savepoints: list[str] = []
         self._marker: str | None = None  # a savepoint that distinguishes this transaction from the next one
-
-    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
-        return await self._apply(transitions.claim, requests, timeout)
-
-    async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
-        return await self._apply(transitions.renew, renewals, timeout)
-
-    async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
-        return await self._apply(transitions.settle, settlements, timeout)
 
     async def apply_events(
         self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
@@ -179,9 +170,6 @@ class SQLiteJoined:
             return True
         return self._marker is not None and self._savepoint_exists(self._marker)
 
-    def is_lost(self) -> bool:
-        return False
-
     def blocks_writes(self) -> bool:
         """Return whether the transaction may block the store. Unlike `is_open`, it works on any thread."""
         if not self._in_transaction():
@@ -206,10 +194,10 @@ class SQLiteJoined:
         with _plain_cursor(self._connection) as cursor:
             return work(cursor)
 
-    async def _set_marker(self) -> None:
+    async def _set_marker(self, deadline: float) -> None:
         if _always_in_transaction(self._connection) and not self.is_open():
-            self._marker = f"onceward_{next(_savepoint_numbers)}"
-            await self._execute(f"SAVEPOINT {self._marker}")
+            self._marker = new_savepoint()
+            await self._run_commands(deadline, f"SAVEPOINT {self._marker}")
 
     def _savepoint_exists(self, savepoint: str) -> bool:
         """Return whether the savepoint exists, by a RELEASE that SQLite must refuse.
@@ -221,38 +209,14 @@ class SQLiteJoined:
             try:
                 cursor.execute(f"RELEASE {savepoint}")
             except sqlite3.OperationalError as error:
-                return not _savepoint_is_missing(savepoint, error)
+                return not _savepoint_is_missing(error)
         raise AssertionError  # SQLite never releases while a writing statement is pending
 
-    async def begin(self, *, timeout: float) -> None:
-        await self._take_write_lock(timeout)  # a savepoint outside of a transaction would commit on RELEASE
-        if self._django is not None:
-            self._django.begin()
-            return
-        await self._session.flush()
-        savepoint = f"onceward_{next(_savepoint_numbers)}"
-        await self._execute(f"SAVEPOINT {savepoint}")
-        self._savepoints.append(savepoint)
-        await self._session.begin()
+    async def _enter(self, deadline: float) -> None:
+        await self._take_write_lock(deadline)  # a savepoint outside of a transaction would commit on RELEASE
 
-    async def keep(self) -> bool:
-        """Release the savepoint. If this fails, `undo` still works."""
-        if self._django is not None:
-            return self._django.keep()
-        savepoint = self._savepoints[-1]
-        if self._in_transaction():
-            await self._session.commit()
-        released = await self._end_savepoint(savepoint, f"RELEASE {savepoint}")
-        self._savepoints.pop()
-        return released
-
-    async def undo(self) -> bool:
-        if self._django is not None:
-            return self._django.undo()
-        savepoint = self._savepoints.pop()
-        if self._in_transaction():
-            await self._session.rollback()
-        return await self._end_savepoint(savepoint, f"ROLLBACK TO {savepoint}", f"RELEASE {savepoint}")
+    async def _is_same(self, *, if_failed: bool = False) -> bool:  # noqa: ARG002 (errors do not abort a transaction)
+        return self._in_transaction()
 
     async def abandon(self) -> bool:
         if not self._in_transaction():
@@ -261,28 +225,22 @@ class SQLiteJoined:
             Connection.rollback(self._connection)  # not by SQL: with autocommit=False, Python begins the next one
         return True
 
-    async def _end_savepoint(self, savepoint: str, *statements: str) -> bool:
-        """Execute the statements. Return False if the savepoint is gone, because its transaction has ended."""
-        if not self._in_transaction():
-            return False
+    async def _run_commands(self, deadline: float, *commands: str) -> bool:  # noqa: ARG002 (nothing is waited for)
+        def work(cursor: Cursor) -> None:
+            for command in commands:
+                cursor.execute(command)
+
         try:
-            await self._execute(*statements)
+            await self._run(work)
         except StoreBroken as error:
-            if _savepoint_is_missing(savepoint, error.__cause__):
+            if _savepoint_is_missing(error.__cause__):
                 return False
             raise
         return True
 
-    async def _execute(self, *statements: str) -> None:
-        def work(cursor: Cursor) -> None:
-            for statement in statements:
-                cursor.execute(statement)
-
-        await self._run(work)
-
-    async def _apply(self, change: Change[Request], requests: Sequence[Request], timeout: float) -> list[Answer]:
+    async def _apply_each(self, change: Change[Request], requests: Sequence[Request], timeout: float) -> list[Answer]:
         ids = ids_of(requests)
-        await self._take_write_lock(timeout)
+        await self._take_write_lock(time.monotonic() + timeout)
 
         def work(cursor: Cursor) -> list[Answer]:
             found = SELECT_ON_CALLER_CONNECTION.fetch(cursor, ids)
@@ -293,23 +251,22 @@ class SQLiteJoined:
 
         return await self._run(work)
 
-    async def _take_write_lock(self, timeout: float) -> None:
+    async def _take_write_lock(self, deadline: float) -> None:
         """Wait for other writers without blocking an event loop: SQLite tries once, then the runtime sleeps."""
         if not self._keeps_connection():
             raise ConfigurationError(TRANSACTION_ENDED, hint=TRANSACTION_ENDED_HINT)
-        deadline = self._runtime.monotonic() + timeout
         pause = MIN_WAIT
         while True:
             busy = await self._run(self._try_write_lock)
             if busy is None:
-                await self._set_marker()
+                await self._set_marker(deadline)
                 return
             if sqlite_errors.extended_code(busy) == sqlite3.SQLITE_BUSY_SNAPSHOT:
                 raise RetryTransaction(
                     "your transaction read from the database before another one changed it",
                     hint="roll back and repeat the transaction; BEGIN IMMEDIATE avoids this",
                 ) from busy
-            remaining = deadline - self._runtime.monotonic()
+            remaining = deadline - time.monotonic()
             if remaining <= 0:
                 raise StoreUnavailable(
                     f"{self._name}: another writer holds the file for longer than this call may wait ({busy})",

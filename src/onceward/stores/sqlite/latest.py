@@ -7,9 +7,9 @@ marks and one for states. Each batch also deletes some expired rows.
 from __future__ import annotations
 
 import sqlite3
-import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import cache
 from typing import Any, NamedTuple
 
 from onceward.protocol.latest import (
@@ -21,15 +21,14 @@ from onceward.protocol.latest import (
     LatestResult,
     Retention,
     decide,
-    page_of,
 )
 from onceward.protocol.ordering import content_of
 from onceward.protocol.ports import Clock
 from onceward.protocol.record import READER
+from onceward.stores.sql_capabilities import SWEEP_PER_DELIVERY, SqlLatest
 
 from .connection import SQLiteConnection
 from .latest_cache import LiveEntities, SQLiteLatestCache
-from .maintenance import CHUNK
 
 Cursor = sqlite3.Cursor
 Row = tuple[Any, ...]
@@ -39,9 +38,6 @@ _SIZES = (1, 8, 64, 500)
 
 SMALL_BATCH = 16
 """Up to this many deliveries are first checked without the lock, so that a single duplicate does not wait."""
-
-SWEEP_PER_DELIVERY = 4
-"""Expired rows deleted for each delivery. Twice the number that a delivery can add."""
 
 # `+` hides the declared type, so that converters registered on the caller's connection are not applied.
 _ORDERS = "SELECT +id, +ordering, +number, +expires_at, +min_reader FROM onceward_latest WHERE id IN ({})"
@@ -87,50 +83,15 @@ DELETE FROM onceward_latest WHERE number IN (
 """
 
 
-class SQLiteLatest:
-    """The latest states of `SQLiteStore`."""
+class SQLiteLatest(SqlLatest):
+    """The latest states of `SQLiteStore`. All methods block, and are called with the connection's lock held."""
 
     _connection: SQLiteConnection
     _clock: Clock
-    _run: Callable[..., Coroutine[Any, Any, Any]]
-    _run_until: Callable[..., Coroutine[Any, Any, Any]]
 
     def __init__(self) -> None:
         super().__init__()
         self._latest_cache = SQLiteLatestCache()
-
-    async def apply_events(
-        self, deliveries: Sequence[EventDelivery], keep: Retention, *, timeout: float
-    ) -> list[LatestResult]:
-        answers: list[LatestResult] = await self._run(timeout, self._apply_events, deliveries, keep)
-        return answers
-
-    async def read_latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
-        found: list[EntityState | None] = await self._run(timeout, self._latest, ids)
-        return found
-
-    async def expire_latest(self, limit: int, *, timeout: float) -> int:
-        """Delete expired rows in chunks, each in a transaction of its own, so that other calls can run in between."""
-        deadline = time.monotonic() + timeout
-        total = 0
-        while total < limit:
-            chunk = min(limit - total, CHUNK)
-            deleted: int = await self._run_until(deadline, self._connection.write, self._expire, chunk)
-            total += deleted
-            if deleted < chunk:
-                break
-        return total
-
-    async def entities(
-        self, scope: str, *, cursor: bytes | None, limit: int, timeout: float
-    ) -> tuple[list[EntityState], bytes | None]:
-        return page_of(await self._run(timeout, self._entities, scope, cursor or b"", limit), limit)
-
-    async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[DedupMark | None]:
-        found: list[DedupMark | None] = await self._run(timeout, self._marks, ids)
-        return found
-
-    # ── blocking, called with the connection's lock held ──
 
     def _apply_events(self, cursor: Cursor, deliveries: Sequence[EventDelivery], keep: Retention) -> list[LatestResult]:
         if len(deliveries) <= SMALL_BATCH:
@@ -149,18 +110,18 @@ class SQLiteLatest:
         expire(cursor, now, SWEEP_PER_DELIVERY * len(deliveries))
         return apply_deliveries(cursor, deliveries, keep, now, cached)
 
-    def _latest(self, cursor: Cursor, ids: Sequence[bytes]) -> list[EntityState | None]:
+    def _read_latest(self, cursor: Cursor, ids: Sequence[bytes]) -> list[EntityState | None]:
         return read_states(cursor, ids, self._clock.now())
 
     def _entities(self, cursor: Cursor, scope: str, after: bytes, limit: int) -> list[EntityState]:
         return [EntityState(*row) for row in cursor.execute(_ENTITIES, (bytearray(after), scope, limit)).fetchall()]
 
-    def _marks(self, cursor: Cursor, ids: Sequence[bytes]) -> list[DedupMark | None]:
+    def _read_marks(self, cursor: Cursor, ids: Sequence[bytes]) -> list[DedupMark | None]:
         found = {row[0]: DedupMark(*row) for row in fetch_by_ids(cursor, _SELECT_MARKS, set(ids), self._clock.now())}
         return [found.get(id) for id in ids]
 
-    def _expire(self, cursor: Cursor, limit: int) -> int:
-        return expire(cursor, self._clock.now(), limit)
+    def _expire_latest(self, cursor: Cursor, limit: int) -> int:
+        return self._connection.write(cursor, expire, self._clock.now(), limit)
 
 
 # ── inside a write transaction, of the store or of the caller ──
@@ -292,12 +253,6 @@ def fetch_by_ids(cursor: Cursor, statement: str, ids: set[bytes], *first: Any) -
     return found
 
 
+@cache
 def _with_placeholders(statement: str, size: int) -> str:
-    key = (statement, size)
-    text = _statements.get(key)
-    if text is None:
-        text = _statements[key] = statement.format(", ".join("?" * size))
-    return text
-
-
-_statements: dict[tuple[str, int], str] = {}
+    return statement.format(", ".join("?" * size))

@@ -6,18 +6,17 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
-
-import msgspec
-from msgspec.structs import replace
 
 from onceward.protocol import transitions
 from onceward.protocol.cells import KEEP_UNFINISHED
 from onceward.protocol.ports import Filter, Page, SortOrder
 from onceward.protocol.record import READER, AfterCrash, RecordState
-from onceward.stores.sql import COLUMNS, FIELDS, PURGEABLE_FROM, STATES, Row, record_or_stub, records_from_rows
+from onceward.stores import sql_reading
+from onceward.stores.sql import PURGEABLE_FROM, STATES, record_or_stub
+from onceward.stores.sql_reading import without_waiting
 
 from . import history
+from .reader import SQLiteReader
 from .table import SELECT_WITHOUT_RESULTS
 
 Cursor = sqlite3.Cursor
@@ -50,14 +49,6 @@ WHERE state = 'PENDING' AND lease_until <= ? AND token < ? AND coalesce(min_read
 LIMIT ?
 """
 
-_decode_position = msgspec.msgpack.Decoder(tuple[str, int, int]).decode
-_STATE, _TOKEN = FIELDS.index("state"), FIELDS.index("token")
-_ORDER_BY = {
-    SortOrder.UPDATED: "updated_at DESC, id",
-    SortOrder.CREATED: "coalesce(created_at, token) DESC, id",
-    SortOrder.KEY: "key, id",
-}
-
 
 @contextmanager
 def with_deadline(cursor: Cursor, deadline: float) -> Iterator[None]:
@@ -70,73 +61,11 @@ def with_deadline(cursor: Cursor, deadline: float) -> Iterator[None]:
 
 
 def scan(cursor: Cursor, wanted: Filter, after: bytes | None, limit: int, now: int) -> Page:
-    """Return a page of records, starting after the cursor: in the order of their ids, or of the unfinished index."""
-    if wanted.states and RecordState.COMPLETED not in wanted.states:
-        return _scan_unfinished(cursor, wanted, after, limit, now)
-    conditions, values = _conditions(wanted)
-    if after is not None:
-        conditions.append("id > ?")
-        values.append(after)
-    statement = " ".join(
-        ("SELECT", COLUMNS, "FROM onceward_records WHERE", " AND ".join(conditions) or "TRUE", "ORDER BY id LIMIT ?")
-    )
-    rows = cursor.execute(statement, [*values, limit + 1]).fetchall()
-    records, unreadable = records_from_rows(rows[:limit])
-    return Page(records, rows[limit - 1][0] if len(rows) > limit else None, now, unreadable)
-
-
-def _scan_unfinished(cursor: Cursor, wanted: Filter, after: bytes | None, limit: int, now: int) -> Page:
-    """Return a page of records that are not COMPLETED: state by state, each by its last claim, so without a sort."""
-    conditions, values = _conditions(replace(wanted, states=()))
-    states = sorted({state.value for state in wanted.states})
-    begin, token, number = (states[0], -1, -1) if after is None else _decode_position(after)
-    where = " AND ".join(["state = ?", "(token, rowid) > (?, ?)", *conditions])
-    statement = f"SELECT rowid, {COLUMNS} FROM onceward_records WHERE {where} ORDER BY token, rowid LIMIT ?"  # noqa: S608 (our own texts)
-    rows: list[Row] = []
-    for state in states:
-        if state < begin or len(rows) > limit:
-            continue
-        position = (token, number) if state == begin else (-1, -1)
-        rows += cursor.execute(statement, [state, *position, *values, limit + 1 - len(rows)]).fetchall()
-    records, unreadable = records_from_rows(row[1:] for row in rows[:limit])
-    if len(rows) <= limit:
-        return Page(records, None, now, unreadable)
-    last = rows[limit - 1]
-    position_after = (last[1 + _STATE], last[1 + _TOKEN], last[0])
-    return Page(records, msgspec.msgpack.encode(position_after), now, unreadable)
+    return without_waiting(sql_reading.scan(SQLiteReader(cursor, now), wanted, after, limit))
 
 
 def first(cursor: Cursor, wanted: Filter, order: SortOrder, limit: int, now: int) -> Page:
-    """Return the first records in an order. Only row ids are sorted: records may contain large results."""
-    conditions, values = _conditions(wanted)
-    order_by = _ORDER_BY[order]
-    where = " AND ".join(conditions) or "TRUE"
-    chosen = f"SELECT rowid FROM onceward_records WHERE {where} ORDER BY {order_by} LIMIT ?"  # noqa: S608 (our own texts)
-    statement = f"SELECT {COLUMNS} FROM onceward_records WHERE rowid IN ({chosen}) ORDER BY {order_by}"  # noqa: S608 (as above)
-    records, unreadable = records_from_rows(cursor.execute(statement, [*values, limit]).fetchall())
-    return Page(records, None, now, unreadable)
-
-
-def _conditions(wanted: Filter) -> tuple[list[str], list[Any]]:
-    conditions: list[str] = []
-    values: list[Any] = []
-    if wanted.states:
-        completed = "state IS NULL OR " if RecordState.COMPLETED in wanted.states else ""
-        conditions.append(f"({completed}state IN ({', '.join('?' * len(wanted.states))}))")
-        values.extend(state.value for state in wanted.states)
-    if wanted.scope is not None:
-        conditions.append("scope = ?")
-        values.append(wanted.scope)
-    if wanted.key is not None:
-        conditions.append("key = ?")
-        values.append(wanted.key)
-    if wanted.updated_before is not None:
-        conditions.append("updated_at < ?")
-        values.append(wanted.updated_before)
-    if wanted.prefix is not None:
-        conditions.append("substr(key, 1, length(?)) = ?")
-        values += (wanted.prefix, wanted.prefix)
-    return conditions, values
+    return without_waiting(sql_reading.first(SQLiteReader(cursor, now), wanted, order, limit))
 
 
 def counts(cursor: Cursor) -> dict[tuple[str, RecordState], int]:
