@@ -102,6 +102,13 @@ class Caller:
         self.store = store
         self.runtime = runtime
 
+    def capability(self, name: str) -> Any:
+        """Return an optional part of the store. If the store does not have it, the check is skipped."""
+        found = getattr(self.store, name)
+        if found is None:
+            raise SkipTest(f"this store has no {name}")
+        return found
+
     async def claim(self, key: str = "key", **how: Any) -> Answer:
         return await self.send(claim_request(key, **how))
 
@@ -192,6 +199,11 @@ class Harness:
         self.fake_clock = FakeClock() if kit.fake_clock else None
         self.clock: Clock = self.fake_clock or WallClock()
         self._opened: list[Caller] = []
+
+    def use_wall_clock(self) -> None:
+        """Use the real time, which child processes share."""
+        self.fake_clock = None
+        self.clock = WallClock()
 
     async def caller(self, store: Store | None = None) -> Caller:
         """Return a new caller with its own connection to the same data (or with this store, not yet open)."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest import SkipTest
 
 from onceward.protocol.ports import Clock
 from onceward.protocol.record import READER, AfterCrash, CompletedRecord, Record
@@ -55,8 +54,7 @@ async def assert_lookup(
 
 async def lookup_caller(harness: Harness) -> Caller:
     caller = await harness.caller()
-    if caller.store.lookup is None:
-        raise SkipTest("this store has no lookup")
+    caller.capability("lookup")
     return caller
 
 
