@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from onceward.protocol.record import Record
+from onceward.testing.conformance.lookup import LOOKUP_FIELDS
 
 from .counterexample import Counterexample
-from .operation import LOOKUP_FIELDS, Lookup, Operation, Scan, outcome
+from .operation import Lookup, Operation, Scan, outcome
 from .search import DeadEnd
 from .timeline import Contradiction
 

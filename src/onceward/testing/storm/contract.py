@@ -29,6 +29,10 @@ _RESULT_KINDS: dict[str, ResultKind] = {
 }
 
 
+class Trouble(Exception):
+    """The run cannot be finished, so it proves nothing about the promises."""
+
+
 class StormEvent(Struct, frozen=True):
     """Something that should take effect once. The audit identifies the effect by `id`; the `body` is JSON."""
 

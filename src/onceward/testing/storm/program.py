@@ -16,8 +16,7 @@ from onceward.client.sync import Once
 from onceward.errors import ConfigurationError, OncewardError, StoreUnavailable
 from onceward.protocol.secrets import url_without_secrets
 
-from .contract import System
-from .errors import Trouble
+from .contract import System, Trouble
 from .find_system import find_system
 from .plan import Plan
 from .report import report

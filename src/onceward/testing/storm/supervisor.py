@@ -12,9 +12,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from . import pipes as messages
-from .contract import ACKNOWLEDGED, HandlerResult, StormSetting
+from .contract import ACKNOWLEDGED, HandlerResult, StormSetting, Trouble
 from .delivery_queue import DeliveryQueue
-from .errors import Trouble
 from .faults import FaultSchedule
 from .plan import Kill, Plan
 from .process import EXIT_TIMEOUT, ForkServer, Worker
