@@ -24,8 +24,7 @@ from onceward.protocol.runtime import WorkerPool
 from .cursor import Cursor, cursor_of, move
 from .definition import Missed, Ran, Schedule
 from .due import Agenda, OpenSlot, SlotStatus, agenda, status_of
-from .pause import is_paused
-from .requested import requested_slot
+from .operator_requests import is_paused, requested_slot
 from .slot_run import MakeJob, SlotRun, run_slot
 from .slots import datetime_of
 
