@@ -118,10 +118,10 @@ class Timetable(Struct, frozen=True, dict=True):
                 at = _next_date(at, local, zone)
                 continue
             remaining = timedelta(seconds=HOUR - local.minute * 60 - local.second)
-            if (at + remaining - SECOND).astimezone(
-                zone
-            ).utcoffset() != local.utcoffset():  # clocks change in this hour
-                yield from (second for second in _seconds(at, remaining) if self._matches(second.astimezone(zone)))
+            last_second = (at + remaining - SECOND).astimezone(zone)
+            if last_second.utcoffset() != local.utcoffset():  # clocks change in this hour
+                seconds = (at + number * SECOND for number in range(remaining // SECOND))
+                yield from (second for second in seconds if self._matches(second.astimezone(zone)))
             elif local.hour in self.pattern.hours:
                 yield from self._in_hour(at + remaining - timedelta(seconds=HOUR), at)
             at += remaining
@@ -165,10 +165,6 @@ def _days(first: date) -> Iterator[date]:
     while day.year < last:
         yield day
         day += DAY
-
-
-def _seconds(start: datetime, duration: timedelta) -> Iterator[datetime]:
-    return (start + number * SECOND for number in range(int(duration.total_seconds())))
 
 
 def _next_date(at: datetime, local: datetime, zone: tzinfo) -> datetime:
