@@ -8,25 +8,19 @@ from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Verdict
 
 from .factory import StoreFactory, check
-from .harness import TIMEOUT, Caller, Harness, assert_equal, expect
+from .harness import TIMEOUT, Caller, Harness, all_pages, assert_equal, expect
 
-MAX_PAGES = 1_000  # a page may be short, or empty, although it has a cursor
 EVERYTHING = ListingFilter()
 SCOPES = ("kit/charge", "kit/charge@acme", "kit/refund@acme", "kit/refund@globex")
 
 
 async def list_all(listing: Listing, wanted: ListingFilter, limit: int) -> list[Record]:
-    """Return the records of all pages. No page has more than `limit`."""
-    found: list[Record] = []
-    cursor: bytes | None = None
-    for _ in range(MAX_PAGES):
+
+    async def fetch(cursor: bytes | None) -> tuple[list[Record], bytes | None]:
         page = await listing.newest(wanted, cursor=cursor, limit=limit, timeout=TIMEOUT)
-        assert len(page.records) <= limit, f"a page of {limit} has {len(page.records)} records"
-        found += page.records
-        cursor = page.cursor
-        if cursor is None:
-            return found
-    raise AssertionError(f"the listing has more than {MAX_PAGES} pages")
+        return page.records, page.cursor
+
+    return await all_pages(fetch, limit)
 
 
 async def fill(harness: Harness, caller: Caller, number: int = 12) -> list[Record]:

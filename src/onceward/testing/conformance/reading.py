@@ -12,7 +12,18 @@ from onceward.protocol.requests import Verdict
 from onceward.protocol.transitions import CLOCK_MARGIN
 
 from .factory import StoreFactory, check
-from .harness import SECOND, TIMEOUT, Caller, Harness, assert_equal, assert_same, claim_request, expect, id_of
+from .harness import (
+    SECOND,
+    TIMEOUT,
+    Caller,
+    Harness,
+    all_pages,
+    assert_equal,
+    assert_same,
+    claim_request,
+    expect,
+    id_of,
+)
 
 
 class ReadingChecks(StoreFactory):
@@ -234,12 +245,8 @@ async def fill(caller: Caller, number: int) -> None:
 
 
 async def scan_all(caller: Caller, wanted: Filter, limit: int, cursor: bytes | None = None) -> list[Record]:
-    records: list[Record] = []
-    for _ in range(100):
-        page = await caller.store.scan(wanted, cursor=cursor, limit=limit, timeout=TIMEOUT)
-        assert len(page.records) <= limit, f"a page of {limit} has {len(page.records)} records"
-        records += page.records
-        cursor = page.cursor
-        if cursor is None:
-            return records
-    raise AssertionError("the scan never ends")
+    async def fetch(following: bytes | None) -> tuple[list[Record], bytes | None]:
+        page = await caller.store.scan(wanted, cursor=following or cursor, limit=limit, timeout=TIMEOUT)
+        return page.records, page.cursor
+
+    return await all_pages(fetch, limit)

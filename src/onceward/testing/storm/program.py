@@ -77,10 +77,8 @@ def store_error(url: str) -> str | None:
     try:
         with Once(url) as once:
             once.read("storm")
-    except StoreUnavailable as error:
-        return str(error)
-    except OncewardError:
-        return None
+    except OncewardError as error:
+        return str(error) if isinstance(error, StoreUnavailable) else None
     return None
 
 
