@@ -17,8 +17,8 @@ from onceward.schedules import cron, due
 from onceward.schedules import runner as core
 from onceward.schedules.cursor import cursor_of, move
 from onceward.schedules.definition import Schedule
-from onceward.schedules.pattern import Pattern
 from onceward.schedules.slot_run import SlotRun, run_slot
+from onceward.schedules.slots import Pattern
 
 
 def keys_in_local_time() -> None:

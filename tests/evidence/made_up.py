@@ -24,8 +24,9 @@ from onceward.protocol.requests import (
     Verdict,
 )
 from onceward.protocol.transitions import CLOCK_MARGIN, purgeable
+from onceward.testing.conformance.lookup import LOOKUP_FIELDS
 from onceward.testing.history import Forget, Lookup, Operation, Read, Request
-from onceward.testing.history.operation import LOOKUP_FIELDS, outcome, partial_record
+from onceward.testing.history.operation import outcome, partial_record
 
 ID = b"the key"
 START = 1_000

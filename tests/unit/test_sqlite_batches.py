@@ -36,7 +36,7 @@ from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite.table import SELECT_RECORDS, compute_answers, write_if_unchanged
 from onceward.testing.clock import FakeClock
-from onceward.testing.conformance.histories import CLOCK_STEPS, random_claim, random_request
+from onceward.testing.conformance.histories import CLOCK_STEPS, KINDS, RANDOM
 from tests.raw_sqlite import database_of
 from tests.unit.sqlite_calls import HOUR, LEASE, acquire, claim, complete, ident, request
 
@@ -74,9 +74,9 @@ def some_batch(dice: Random, words: range, records: dict[bytes, Record]) -> list
 
 def some_one(dice: Random, word: int, record: Record | None) -> AnyRequest:
     if dice.random() < 0.5:
-        return replace(random_claim(dice), id=ident(word), key=str(word), nonce=b"nonce %d" % dice.randrange(4))
+        return replace(RANDOM.claim(dice), id=ident(word), key=str(word), nonce=b"nonce %d" % dice.randrange(4))
     token, nonce = (record.token, record.nonce) if record and dice.random() < 0.8 else (1, b"unknown")
-    one = random_request(dice)
+    one = RANDOM.request(dice, dice.choice(KINDS))
     if isinstance(one, Resolve):
         return replace(one, id=ident(word), token_seen=token)
     return replace(one, id=ident(word), token=token, nonce=nonce)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from onceward.protocol import cells, transitions
 from onceward.protocol.record import AfterCrash, Record, RecordState
 from onceward.protocol.requests import ClaimRequest, Complete, Release, Renewal, Verdict
-from onceward.testing.explore import SCENARIOS, Rules, explore
+from tests.unit.explore import SCENARIOS, Rules, explore
 
 Step = tuple[Record | None, Verdict]
 

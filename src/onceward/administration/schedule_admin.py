@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from onceward.errors import ConfigurationError
 from onceward.protocol.audit import signature
-from onceward.schedules import pause, requested
+from onceward.schedules import operator_requests
 from onceward.schedules.definition import Schedule
 
 from . import figures, overview, schedules
@@ -35,13 +35,15 @@ async def set_paused(admin: Admin, name: str, why: str, *, paused: bool) -> bool
     schedule = _required(admin, name)
     signed = signature("pause" if paused else "resume", admin.who, why)
     if paused:
-        return await pause.pause(admin.store, schedule, token_bytes(16), signed)
-    return await pause.resume(admin.store, schedule, signed)
+        return await operator_requests.pause(admin.store, schedule, token_bytes(16), signed)
+    return await operator_requests.resume(admin.store, schedule, signed)
 
 
 async def run_now(admin: Admin, name: str, why: str) -> str:
     schedule = _required(admin, name)
-    slot = await requested.request_run(admin.store, schedule, token_bytes(16), signature("run-now", admin.who, why))
+    slot = await operator_requests.request_run(
+        admin.store, schedule, token_bytes(16), signature("run-now", admin.who, why)
+    )
     return schedule.key(slot).id.hex()
 
 

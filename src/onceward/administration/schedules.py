@@ -13,7 +13,7 @@ from onceward.protocol.requests import Answer
 from onceward.protocol.transitions import Row, row_of
 from onceward.schedules.cursor import cursor_of
 from onceward.schedules.definition import Schedule
-from onceward.schedules.pause import is_paused
+from onceward.schedules.operator_requests import is_paused
 
 from .cron_text import cron_text
 from .model import ScheduleDetail, ScheduleRow

@@ -40,8 +40,7 @@ from onceward.protocol.outcome import Executed, Failed, Mismatch, Outcome, Parke
 from onceward.results.codec import Codec
 from onceward.results.result_type import Unstorable
 
-from .event import Current, DerivedId, StateEvent, deleted
-from .event_marks import event_mark, event_name
+from .event import Current, DerivedId, StateEvent, deleted, event_mark, event_name
 
 BATCH: Final = 1_000
 """Events in one call to the store: some milliseconds, so that other callers get a turn in between."""
@@ -191,21 +190,15 @@ async def apply_all(
 ) -> list[Outcome[Any]]:
     """Apply events, and return an outcome for each, in order. With a connection: in its transaction, without commit."""
     try:
-        return await _apply_all(engine, definition, events, connection)
+        if connection is None:
+            await engine.ready()
+            return await _apply(engine, definition, _latest_store(engine), events)
+        transaction = await join(engine, connection)
+        outcomes = await _apply(engine, definition, transaction.store, events)
+        await finish_transaction(engine, transaction)
     except StoreError as error:
         emit_no_answer(engine, Key(definition.scope, "", b""), error)
         raise
-
-
-async def _apply_all(
-    engine: Engine, definition: StateDefinition, events: Iterable[AnyEvent], connection: Any
-) -> list[Outcome[Any]]:
-    if connection is None:
-        await engine.ready()
-        return await _apply(engine, definition, _latest_store(engine), events)
-    transaction = await join(engine, connection)
-    outcomes = await _apply(engine, definition, transaction.store, events)
-    await finish_transaction(engine, transaction)
     return outcomes
 
 
@@ -224,15 +217,11 @@ async def current(engine: Engine, definition: StateDefinition, one: EntityState)
 
 def _latest_store(engine: Engine) -> LatestStates:
     if engine.store.latest is None:
-        raise _unsupported(engine)
+        raise ConfigurationError(
+            f"{engine.store.name} cannot store the latest state of entities",
+            hint="use memory://, sqlite:///…, postgresql://…, redis://… or firestore://…",
+        )
     return engine.store.latest
-
-
-def _unsupported(engine: Engine) -> ConfigurationError:
-    return ConfigurationError(
-        f"{engine.store.name} cannot store the latest state of entities",
-        hint="use memory://, sqlite:///…, postgresql://…, redis://… or firestore://…",
-    )
 
 
 async def _apply(
@@ -293,19 +282,17 @@ def _fields(event: AnyEvent) -> Any:
 
 
 def _batches(encoded: EncodedEvents) -> Iterator[list[EventDelivery]]:
-    if encoded.size <= BATCH_BYTES:
-        if encoded.deliveries:
-            yield encoded.deliveries
-        return
-    batch: list[EventDelivery] = []
-    size = 0
-    for one in encoded.deliveries:
-        size += len(one.value or b"")
-        if size > BATCH_BYTES and batch:
-            yield batch
-            batch, size = [], len(one.value or b"")
-        batch.append(one)
-    yield batch
+    batch = encoded.deliveries
+    if encoded.size > BATCH_BYTES:
+        batch, size = [], 0
+        for one in encoded.deliveries:
+            size += len(one.value or b"")
+            if size > BATCH_BYTES and batch:
+                yield batch
+                batch, size = [], len(one.value or b"")
+            batch.append(one)
+    if batch:
+        yield batch
 
 
 # ── outcomes ──

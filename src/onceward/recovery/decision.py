@@ -141,7 +141,7 @@ class Recovery(Struct):
             self.running += 1
             return
         match result.outcome:
-            case Executed():
+            case Executed() | Replayed():
                 self.done += 1
             case Failed(final=True):
                 self.failed += 1
@@ -149,8 +149,6 @@ class Recovery(Struct):
                 self.again += 1
             case Parked():
                 self.parked += 1
-            case Replayed():
-                self.done += 1
             case _:
                 self.unclear += 1
 

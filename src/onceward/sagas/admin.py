@@ -10,7 +10,6 @@ from contextlib import suppress
 from onceward.engine.engine import Engine
 from onceward.errors import NotAcquired, ResultNotStored, StoreError
 from onceward.keys.key import Key
-from onceward.protocol.audit import AuditSignature
 from onceward.protocol.hints import cli_command, resolve_hint
 from onceward.protocol.note import SAGA
 from onceward.protocol.policy import Finding, Policy, applied
@@ -41,11 +40,7 @@ UNSETTLED = "Unsettled"
 
 
 async def resolution_request(
-    engine: Engine,
-    record: Record,
-    resolution: Resolution,
-    finding: applied | Finding,
-    codec: Codec,
+    engine: Engine, record: Record, resolution: Resolution, finding: applied | Finding, codec: Codec
 ) -> Resolve:
     """Return the request for what an operator found out about the open step."""
     journal = _journal(record)
@@ -78,14 +73,11 @@ def compensation_request(record: Record, now: int, validity: Validity) -> Resolv
     return resolve_request(record, reject_open_step(_journal(record)), validity)
 
 
-async def compensate(engine: Engine, key: Key, policy: Policy, signed: AuditSignature | None = None) -> None:
+async def compensate(engine: Engine, key: Key, policy: Policy) -> None:
     """Undo a saga whose open step, as an operator knows, was not done."""
-    await engine.ready()
-    answer = (await engine.store.read([key.id], timeout=TIMEOUT))[0]
-    if answer.record is None:
-        raise NotAcquired("nothing to undo: there is no saga under this key", key=key.text)
-    request = compensation_request(answer.record, answer.now, policy.window.validity(answer.now))
-    await _send(engine, key, request, answer.record, signed=signed, reason="give up")
+    record, now = await _read(engine, key, "undo")
+    request = compensation_request(record, now, policy.window.validity(now))
+    await _send(engine, key, request, record, "give up")
 
 
 async def requeue(store: Store, request: Resolve, record: Record, nonce: bytes, owner: str) -> None:
@@ -118,20 +110,22 @@ def retry_request(record: Record, now: int) -> Resolve:
     return resolve_request(record, retry_open_step(journal))
 
 
-async def retry(engine: Engine, key: Key, signed: AuditSignature | None = None) -> None:
+async def retry(engine: Engine, key: Key) -> None:
     """Let a saga continue that waits for an operator, or start it again if it was undone."""
+    record, now = await _read(engine, key, "retry")
+    await _send(engine, key, retry_request(record, now), record, "retry")
+
+
+async def _read(engine: Engine, key: Key, what: str) -> tuple[Record, int]:
     await engine.ready()
-    answer = (await engine.store.read([key.id], timeout=TIMEOUT))[0]
+    [answer] = await engine.store.read([key.id], timeout=TIMEOUT)
     if answer.record is None:
-        raise NotAcquired("nothing to retry: there is no saga under this key", key=key.text)
-    request = retry_request(answer.record, answer.now)
-    await _send(engine, key, request, answer.record, signed=signed, reason="retry")
+        raise NotAcquired(f"nothing to {what}: there is no saga under this key", key=key.text)
+    return answer.record, answer.now
 
 
-async def _send(
-    engine: Engine, key: Key, request: Resolve, record: Record, *, signed: AuditSignature | None, reason: str
-) -> None:
-    settled = (await engine.store.settle([request], timeout=TIMEOUT, signed=signed))[0]
+async def _send(engine: Engine, key: Key, request: Resolve, record: Record, reason: str) -> None:
+    [settled] = await engine.store.settle([request], timeout=TIMEOUT)
     if settled.verdict is not Verdict.OK:
         raise NotAcquired("the record changed since it was read; read it again", key=key.text)
     engine.emit("resolved", key, settled.record, reason=reason)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from types import GenericAlias
 from typing import Any, Literal, TypedDict
 
 from msgspec.structs import replace
@@ -100,9 +101,10 @@ class DeclaredSaga:
         self._input_type = input_type
         self.engine: Engine = client.engine
         self.policy: Policy = replace(self.operation.policy, after_crash=AfterCrash.VERIFY, max_attempts=0)
-        self._results = ResultType(annotation_of(self.plan), classes_only=True)
         self._codecs = codecs_of(client, self.plan, self.policy)
-        self._codec = codec_for(self.policy, self._results, client._cipher, accept_plain=client._accept_plain)  # noqa: SLF001 (the client's own classes call this)
+        all_results = GenericAlias(tuple, tuple(result_annotation(step.do) for step in self.plan))
+        results = ResultType(all_results, classes_only=True)  # the codec rebuilds only classes that a step returns
+        self._codec = codec_for(self.policy, results, client._cipher, accept_plain=client._accept_plain)  # noqa: SLF001 (the client's own classes call this)
         register(client, self)
 
     @property
@@ -273,13 +275,6 @@ def refuse_async(name: str, plan: Plan) -> None:
                     f"{name}: step {step.name} is async, and a sync saga cannot await it",
                     hint="use AsyncOnce, or once.aio.saga(…)",
                 )
-
-
-def annotation_of(plan: Plan) -> Any:
-    """Return one annotation with what all steps return: the codec rebuilds only those classes."""
-    from types import GenericAlias
-
-    return GenericAlias(tuple, tuple(result_annotation(step.do) for step in plan))
 
 
 def codecs_of(client: Any, plan: Plan, policy: Policy) -> dict[str, Codec]:

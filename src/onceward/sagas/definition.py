@@ -24,7 +24,6 @@ from msgspec import Struct
 from onceward.errors import ConfigurationError
 from onceward.protocol.duration import Duration
 from onceward.protocol.policy import ErrorTypes, Policy, RetryDelay, Settings, verify
-from onceward.protocol.record import AfterCrash
 
 DEFAULT_ATTEMPTS: Final = 3
 """Default for a step that may be rejected. Enough to survive a transient error."""
@@ -87,10 +86,6 @@ class PlannedStep(Struct, frozen=True):
     policy: Policy
     max_attempts: int
     undo_attempts: int
-
-    @property
-    def after_crash(self) -> AfterCrash:
-        return self.policy.after_crash
 
 
 Plan = tuple[PlannedStep, ...]

@@ -104,13 +104,12 @@ class Journal(Struct, frozen=True, omit_defaults=True):
     @property
     def open_step(self) -> JournalEntry | None:
         """Return the step that blocks the saga, or None: begun, being undone, or the last one if it failed."""
-        unsettled = (StepProgress.BEGUN, StepProgress.UNDOING)
         for entry in reversed(self.entries):
-            if entry.progress in unsettled:
+            if entry.progress in (StepProgress.BEGUN, StepProgress.UNDOING):
                 return entry
-        last = self.entries[-1] if self.entries else None
-        forward = self.direction is Direction.FORWARD
-        return last if last is not None and forward and last.progress is StepProgress.NOT_DONE else None
+        if self.direction is Direction.COMPENSATING or not self.entries:
+            return None
+        return self.entries[-1] if self.entries[-1].progress is StepProgress.NOT_DONE else None
 
     @property
     def undone(self) -> bool:
@@ -202,9 +201,9 @@ def _next_undo(plan: Plan, journal: Journal) -> Move:
 def _settle(plan: Plan, number: int, entry: JournalEntry) -> Move:
     """Return the move for an intent without a result: whether the step took effect is unknown."""
     step = plan[number]
-    if step.after_crash is AfterCrash.VERIFY:
+    if step.policy.after_crash is AfterCrash.VERIFY:
         return VerifyStep(number)
-    if step.after_crash is AfterCrash.PARK:
+    if step.policy.after_crash is AfterCrash.PARK:
         why = f"it is unknown whether step {step.name} took effect; {_last_error(entry)}"
         return ParkSaga(number, "Unsettled", why)
     if entry.attempts < step.max_attempts:

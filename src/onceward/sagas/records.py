@@ -73,14 +73,10 @@ async def resolve(
     if record is None or not record.note.get(SAGA):
         await records.resolve_fetched(engine, key, answer, finding, codec=codec, policy=policy, signed=signed)
         return
-    if not _may_resolve(record, answer.now, resolution):
+    abandons = resolution is Resolution.ABANDON and may_be_abandoned(record, answer.now)  # even if it may continue
+    if record.state is not RecordState.PARKED and not abandons:
         raise records.nothing_to_resolve(record, key)
     request = await resolution_request(engine, record, resolution, finding, codec)
     request = replace(request, validity=policy.window.validity(answer.now))
     await records.send_resolution(engine, key, request, resolution, signed)
     await requeue(engine.store, request, record, engine.runtime.nonce(), engine.owner.name)
-
-
-def _may_resolve(record: Record, now: int, resolution: Resolution) -> bool:
-    """Return whether the saga is parked, or waits and is to be abandoned, even if an operator has let it continue."""
-    return record.state is RecordState.PARKED or (resolution is Resolution.ABANDON and may_be_abandoned(record, now))

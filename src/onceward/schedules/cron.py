@@ -6,8 +6,7 @@ from datetime import UTC, date, datetime
 
 from onceward.errors import ConfigurationError, MissingExtra
 
-from .pattern import Pattern
-from .slots import Timetable
+from .slots import Pattern, Timetable
 
 NICKNAMES = {
     "@hourly": "0 * * * *",

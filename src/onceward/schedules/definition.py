@@ -172,18 +172,13 @@ def checked_slots(choices: SlotChoices) -> Slots:
     """Check the options, and convert durations to µs."""
     checked: dict[str, Any] = {}
     for name, value in choices.items():
-        if name in _ALLOWED:
-            if value not in _ALLOWED[name]:
-                raise ConfigurationError(
-                    f"{name} cannot be {value!r}", hint=f"choose one of: {', '.join(map(repr, _ALLOWED[name]))}"
-                )
-            checked[name] = value
-        elif name == "catch_up_count":
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ConfigurationError(f"{name} must be at least 1, not {value!r}")
-            checked[name] = value
-        else:
-            checked[name] = microseconds(value, name)  # type: ignore[arg-type]  # checked there
+        if name in _ALLOWED and value not in _ALLOWED[name]:
+            raise ConfigurationError(
+                f"{name} cannot be {value!r}", hint=f"choose one of: {', '.join(map(repr, _ALLOWED[name]))}"
+            )
+        if name == "catch_up_count" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise ConfigurationError(f"{name} must be at least 1, not {value!r}")
+        checked[name] = microseconds(value, name) if name in _DURATIONS else value  # type: ignore[arg-type]  # checked
     slots = Slots(**checked)
     if not slots.grace:
         raise ConfigurationError("a grace of 0 would miss every slot", hint='such as grace="60s"')
@@ -195,17 +190,13 @@ def checked_slots(choices: SlotChoices) -> Slots:
     return slots
 
 
+_DURATIONS = ("catch_up_age", "grace", "early")
 _ALLOWED: dict[str, tuple[str, ...]] = {"overlap": get_args(Overlap), "catch_up": get_args(CatchUp)}
-
-
-def slot_retention(slots: Slots, lease: int) -> int:
-    """Return how long a slot's record must be kept (µs): longer than any runner may still start its run."""
-    return slots.catch_up_age + lease + DAY
 
 
 def slot_policy(policy: Policy, slots: Slots, settings: CommonSettings, *, declared_window: bool) -> Policy:
     """Return the policy of one run. A failure is final unless `retry=` declares otherwise; a crashed run is rerun."""
-    retention = slot_retention(slots, policy.lease)
+    retention = slots.catch_up_age + policy.lease + DAY  # longer than any runner may still start the run
     window = policy.window
     if not declared_window:
         window = lasting(retention * MICROSECOND)
@@ -218,10 +209,8 @@ def slot_policy(policy: Policy, slots: Slots, settings: CommonSettings, *, decla
     if policy.retry is None and "final" not in settings and not final:
         final = (Exception, TimeoutError)
     elif policy.retry is not None and not any(issubclass(TimeoutError, one) for one in policy.retry):
-        final = (
-            *final,
-            TimeoutError,
-        )  # the effect of a timeout is unknown; it would be retried although retry= does not list it
+        # The effect of a timeout is unknown: it would be retried although retry= does not list it.
+        final = (*final, TimeoutError)
     wait = policy.wait if "wait" in settings else slots.catch_up_age
     return replace(
         policy, window=window, final=final, wait=wait, on_running="raise", on_done="replay", fingerprint="none"

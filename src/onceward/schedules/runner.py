@@ -24,8 +24,7 @@ from onceward.protocol.runtime import WorkerPool
 from .cursor import Cursor, cursor_of, move
 from .definition import Missed, Ran, Schedule
 from .due import Agenda, OpenSlot, SlotStatus, agenda, status_of
-from .pause import is_paused
-from .requested import requested_slot
+from .operator_requests import is_paused, requested_slot
 from .slot_run import MakeJob, SlotRun, run_slot
 from .slots import datetime_of
 
@@ -187,13 +186,11 @@ class ScheduleRunner:
         missed = cursor.missed + len(due.missed)
         if await move(self.engine, self.schedule, cursor, due.considered, missed):
             self._considered, self._has_run = due.considered, False
-            self._report_missed(due.missed, more=more)
-
-    def _report_missed(self, missed: Sequence[int], *, more: bool) -> None:
-        if missed:
-            result = Missed(self.schedule.name, len(missed), datetime_of(missed[0]), datetime_of(missed[-1]), more)
-            self.engine.emit("missed", self.schedule.key(missed[-1]), reason=str(result))
-            self._on_result(result)
+            if due.missed:
+                first, last = datetime_of(due.missed[0]), datetime_of(due.missed[-1])
+                result = Missed(self.schedule.name, len(due.missed), first, last, more)
+                self.engine.emit("missed", self.schedule.key(due.missed[-1]), reason=str(result))
+                self._on_result(result)
 
     def _start(self, pool: WorkerPool, slot: int, *, late: bool) -> None:
         self._own_slots.add(slot)

@@ -51,10 +51,6 @@ class SlotRun:
         self.wait_for_lock = wait_for_lock  # a late run waits for the lock: if it were skipped, it would not catch up
         self.overlap_lock: Attempt | None = None
 
-    @property
-    def overlaps(self) -> bool:
-        return self.schedule.slots.overlap == "allow"
-
     def lock_job(self) -> Job:
         """Return the job that acquires the overlap lock.
 
@@ -90,9 +86,11 @@ async def run_slot(engine: Engine, run: SlotRun) -> Outcome[Any]:
 async def _claim_slot(engine: Engine, run: SlotRun, slot: Attempt) -> Outcome[Any] | None:
     """Claim the slot and acquire the overlap lock. Return the outcome that explains why not, or None."""
     refused = await claim_one(slot)
+    if isinstance(refused, Failed) and refused.error_type == SKIPPED:
+        return replace(refused, reason="skipped")
     if refused is not None:
-        return _with_skip_reason(refused)
-    if run.overlaps or slot.state is UNPROTECTED:
+        return refused
+    if run.schedule.slots.overlap == "allow" or slot.state is UNPROTECTED:
         return None
     other = await claim_lock(engine, run.lock_job())
     if isinstance(other, Attempt):
@@ -122,12 +120,6 @@ async def _skip(attempt: Attempt, other: Outcome[Any]) -> Outcome[Any]:
         error=why,
         final=True,
     )
-
-
-def _with_skip_reason(outcome: Outcome[Any]) -> Outcome[Any]:
-    if isinstance(outcome, Failed) and outcome.error_type == SKIPPED:
-        return replace(outcome, reason="skipped")
-    return outcome
 
 
 async def release_overlap_lock(run: SlotRun) -> None:

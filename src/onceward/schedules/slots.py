@@ -11,14 +11,12 @@ Slots are computed forward in time only. To search backward, start from an earli
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import cached_property
 from itertools import product
 
 from msgspec import Struct
-
-from .pattern import Pattern
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -43,6 +41,21 @@ def datetime_of(instant: int) -> datetime:
 
 def instant_of(at: datetime) -> int:
     return (at - EPOCH) // MICROSECOND
+
+
+class Pattern(Struct, frozen=True):
+    """The times of a day, sorted, and the dates to which they apply.
+
+    `fixed` is as in Debian's cron: neither the minute nor the hour begins with a star, so the pattern means local
+    wall-clock time. All other patterns mean elapsed time.
+    """
+
+    text: str
+    hours: tuple[int, ...]
+    minutes: tuple[int, ...]
+    seconds: tuple[int, ...]
+    matches_date: Callable[[date], bool]
+    fixed: bool
 
 
 class Timetable(Struct, frozen=True, dict=True):
@@ -105,10 +118,10 @@ class Timetable(Struct, frozen=True, dict=True):
                 at = _next_date(at, local, zone)
                 continue
             remaining = timedelta(seconds=HOUR - local.minute * 60 - local.second)
-            if (at + remaining - SECOND).astimezone(
-                zone
-            ).utcoffset() != local.utcoffset():  # clocks change in this hour
-                yield from (second for second in _seconds(at, remaining) if self._matches(second.astimezone(zone)))
+            last_second = (at + remaining - SECOND).astimezone(zone)
+            if last_second.utcoffset() != local.utcoffset():  # clocks change in this hour
+                seconds = (at + number * SECOND for number in range(remaining // SECOND))
+                yield from (second for second in seconds if self._matches(second.astimezone(zone)))
             elif local.hour in self.pattern.hours:
                 yield from self._in_hour(at + remaining - timedelta(seconds=HOUR), at)
             at += remaining
@@ -152,10 +165,6 @@ def _days(first: date) -> Iterator[date]:
     while day.year < last:
         yield day
         day += DAY
-
-
-def _seconds(start: datetime, duration: timedelta) -> Iterator[datetime]:
-    return (start + number * SECOND for number in range(int(duration.total_seconds())))
 
 
 def _next_date(at: datetime, local: datetime, zone: tzinfo) -> datetime:

@@ -6,7 +6,7 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable
-from types import TracebackType
+from contextlib import ContextDecorator
 from typing import Any, TypeVar, cast
 
 from onceward.engine import switch
@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _lock = threading.Lock()
 
 
-class disabled:  # noqa: N801 (reads as a word in `with disabled():`)
+class disabled(ContextDecorator):  # noqa: N801 (reads as a word in `with disabled():`)
     """Claim, store and replay nothing in this process, for tests of the work itself.
 
     Use it as a context manager (`with disabled():`, also `async with`), or as a decorator of plain and async functions.
@@ -28,16 +28,14 @@ class disabled:  # noqa: N801 (reads as a word in `with disabled():`)
     def __enter__(self) -> None:
         _change_count(1)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         _change_count(-1)
 
     async def __aenter__(self) -> None:
         self.__enter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, at)
+    async def __aexit__(self, *_: object) -> None:
+        self.__exit__()
 
     def __call__(self, fn: F) -> F:
         """Decorate `fn`, and return it: Onceward is disabled while it runs.
@@ -50,25 +48,15 @@ class disabled:  # noqa: N801 (reads as a word in `with disabled():`)
                 f"{fn!r} is a generator, so its body runs after the decorator has ended",
                 hint="use `with disabled():` inside it",
             )
-        return cast("F", _wrap_async(fn) if inspect.iscoroutinefunction(fn) else _wrap_sync(fn))
+        if not inspect.iscoroutinefunction(fn):
+            return super().__call__(fn)
 
+        @functools.wraps(fn)
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return await fn(*args, **kwargs)
 
-def _wrap_sync(fn: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(fn)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with disabled():
-            return fn(*args, **kwargs)
-
-    return call
-
-
-def _wrap_async(fn: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(fn)
-    async def call(*args: Any, **kwargs: Any) -> Any:
-        with disabled():
-            return await fn(*args, **kwargs)
-
-    return call
+        return cast("F", call)
 
 
 def _change_count(step: int) -> None:

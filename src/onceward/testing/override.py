@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any
 
 from onceward.client.base import BaseClient
@@ -51,7 +50,7 @@ class override:  # noqa: N801 (reads as a word in `with override(once):`)
             engine.connect(self._store if engine is once.engine else self._store.clone(), heartbeat)
         return self._store
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._heartbeats is None:
             raise ConfigurationError("this override is not active", hint="with override(once) as store: …")
         if self._once.heartbeat is not self._heartbeats[1]:
@@ -72,10 +71,8 @@ class override:  # noqa: N801 (reads as a word in `with override(once):`)
     async def __aenter__(self) -> Store:
         return self.__enter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, at)
+    async def __aexit__(self, *error: object) -> None:
+        self.__exit__(*error)
 
 
 def _close(engine: DeclaringEngine) -> None:

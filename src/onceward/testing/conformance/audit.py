@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from onceward.protocol.audit import AUDIT_RETENTION, AuditEntry, AuditSignature, signature
+from onceward.protocol.audit import AUDIT_RETENTION, AuditEntry, AuditSignature, audit_entries, signature
 from onceward.protocol.record import Record
 from onceward.protocol.requests import Answer, ExpectedRecord, Resolution, Verdict
 
@@ -24,21 +24,9 @@ async def park_key(caller: Caller, key: str = "key") -> Record:
 
 def expected_entry(signed: AuditSignature, before: Record, after: Answer) -> AuditEntry:
     """Return the audit entry that this change must create."""
-    record = expect(after, Verdict.OK)
-    return AuditEntry(
-        at=after.now,
-        verb=signed.verb,
-        who=signed.who,
-        why=signed.why,
-        detail=signed.detail,
-        id=record.id,
-        scope=record.scope,
-        key=record.key,
-        state_before=before.state.value,
-        state_after=record.state.value,
-        token_before=before.token,
-        token_after=record.token,
-    )
+    expect(after, Verdict.OK)
+    [entry] = audit_entries(signed, lambda _: before, [after])
+    return entry
 
 
 class AuditChecks(StoreFactory):

@@ -10,7 +10,7 @@ from onceward.protocol.capabilities import Counters
 from onceward.protocol.counters import COUNTS_RETENTION, HOUR, CounterRow, Counts, StoredCounts, add_up
 
 from .factory import StoreFactory, check
-from .harness import TIMEOUT, Caller, Harness, assert_equal
+from .harness import TIMEOUT, Harness, assert_equal
 
 ONE, TWO = bytes(range(16)), bytes(range(100, 116))
 SCOPE = "shop/charge"
@@ -42,14 +42,8 @@ class CountingProcess:
         return add_up(await self.read_counts(since), since).total(name)
 
 
-def counter_store(caller: Caller) -> Counters:
-    if caller.store.counters is None:
-        raise SkipTest("this store does not store counters")
-    return caller.store.counters
-
-
 async def counting_process(harness: Harness, process: bytes = ONE) -> CountingProcess:
-    return CountingProcess(counter_store(await harness.caller()), process)
+    return CountingProcess((await harness.caller()).capability("counters"), process)
 
 
 def seen(counted: StoredCounts) -> list[tuple[Any, ...]]:
@@ -152,7 +146,7 @@ class CounterChecks(StoreFactory):
     @check(needs=("durable",))
     async def test_counters_survive_reopening(self, harness: Harness) -> None:
         caller = await harness.caller()
-        one = CountingProcess(counter_store(caller))
+        one = CountingProcess(caller.capability("counters"))
         await one.write(one.counter_row(await one.hour(), 1, executed=5))
         await harness.close_caller(caller)
         assert_equal(await (await counting_process(harness)).total(), 5, "executions, after reopening the store")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from itertools import pairwise
+from typing import Any
+
+from msgspec.structs import replace
 
 from onceward.protocol.record import AfterCrash, Record, RecordState
 from onceward.protocol.requests import ExpectedRecord, Resolution, Validity, Verdict
@@ -40,20 +42,16 @@ class FencingChecks(StoreFactory):
     @check(mission=("A7",), rival=(1,), fault=("F41",))
     async def test_a_replaced_owner_changes_nothing_after_the_new_one_settled(self, harness: Harness) -> None:
         late, quick = await harness.callers(2)
-        for name, settle in endings(quick).items():
+        for name in ENDINGS:
             held = await harness.expired_owner(late, name)
-            await settle(await quick.acquire(name))
+            await end(quick, await quick.acquire(name), name)
             await assert_powerless(harness, late, held, name)
 
     @check(rival=(1,), fault=("F41",))
     async def test_a_wrong_token_or_nonce_is_not_the_owner(self, harness: Harness) -> None:
         caller = await harness.caller()
         held = await caller.acquire()
-        for nearly in (
-            altered_owner(held, token=1),
-            altered_owner(held, token=-1),
-            altered_owner(held, nonce=b"0" * 16),
-        ):
+        for nearly in altered_owners(held):
             await assert_powerless(harness, caller, nearly)
         expect(await caller.complete(held), Verdict.OK)
 
@@ -65,11 +63,7 @@ class FencingChecks(StoreFactory):
             return (await caller.complete(held, result)).verdict
 
         held = await caller.acquire()
-        for nearly in (
-            altered_owner(held, token=1),
-            altered_owner(held, token=-1),
-            altered_owner(held, nonce=b"0" * 16),
-        ):
+        for nearly in altered_owners(held):
             assert_equal(await verdict(nearly, b"one"), Verdict.LOST, "a wrong token or nonce")
         expect(await caller.renew(held, note={"step": "two"}), Verdict.OK)
         assert_equal(await verdict(held, b"one"), Verdict.OK, "after a renewal")
@@ -97,8 +91,8 @@ class FencingChecks(StoreFactory):
         alive = expect(await caller.renew(held), Verdict.OK)
         assert_equal(alive.token, held.token, "the token of a late owner who renews")
         expect(await caller.claim("renewed"), Verdict.RUNNING)
-        for name, settle in endings(caller).items():
-            await settle(await harness.expired_owner(caller, name))
+        for name in ENDINGS:
+            await end(caller, await harness.expired_owner(caller, name), name)
 
     @check(rival=(1, 24))
     async def test_a_failure_keeps_the_record_and_its_attempts(self, harness: Harness) -> None:
@@ -207,28 +201,19 @@ class FencingChecks(StoreFactory):
         )
 
 
-Settle = Callable[[Record], Awaitable[None]]
+ENDINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "completed": ("complete", {"result": b"of the owner"}),
+    "failed": ("fail", {"error": "of the owner"}),
+    "refused": ("fail", {"error": "of the owner", "final": True}),
+    "parked": ("park", {"error": "of the owner"}),
+    "released": ("release", {}),
+}
+"""Every way to end an ownership: the method of a caller, and its arguments."""
 
 
-def endings(caller: Caller) -> dict[str, Settle]:
-    """Return every way to end an ownership, each as a function that asserts its success."""
-
-    async def completed(held: Record) -> None:
-        expect(await caller.complete(held, b"of the owner"), Verdict.OK)
-
-    async def failed(held: Record) -> None:
-        expect(await caller.fail(held, error="of the owner"), Verdict.OK)
-
-    async def refused(held: Record) -> None:
-        expect(await caller.fail(held, error="of the owner", final=True), Verdict.OK)
-
-    async def parked(held: Record) -> None:
-        expect(await caller.park(held, error="of the owner"), Verdict.OK)
-
-    async def released(held: Record) -> None:
-        expect(await caller.release(held), Verdict.OK)
-
-    return {"completed": completed, "failed": failed, "refused": refused, "parked": parked, "released": released}
+async def end(caller: Caller, held: Record, ending: str) -> None:
+    verb, how = ENDINGS[ending]
+    expect(await getattr(caller, verb)(held, **how), Verdict.OK)
 
 
 async def assert_powerless(harness: Harness, caller: Caller, held: Record, key: str = "key") -> None:
@@ -239,6 +224,11 @@ async def assert_powerless(harness: Harness, caller: Caller, held: Record, key: 
         assert_same(before, answer.record, f"{verb} of a replaced owner, in the answer")
     assert_same(before, await caller.record(key), "after the requests of a replaced owner")
     assert raw == harness.raw(key), f"a replaced owner changed the raw record from {raw} to {harness.raw(key)}"
+
+
+def altered_owners(held: Record) -> list[Record]:
+    """Return callers that are nearly the owner: with another token, or another nonce."""
+    return [altered_owner(held, token=1), altered_owner(held, token=-1), replace(held, nonce=b"0" * 16)]
 
 
 def assert_growing(tokens: list[int]) -> None:

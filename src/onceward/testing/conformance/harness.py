@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from unittest import SkipTest
@@ -49,6 +49,9 @@ SHORT_LEASE = 50_000
 
 It is short because a store with its own clock makes the check really wait.
 """
+
+MAX_PAGES = 10_000
+"""A page may be short, or empty, although it has a cursor: a store may scan all of its data."""
 
 SECOND = 1_000_000
 HOUR = 3600 * SECOND
@@ -98,9 +101,24 @@ def assert_same(wanted: Record | None, seen: Record | None, when: str) -> None:
 class Caller:
     """A client with its own store that sends one request at a time."""
 
-    def __init__(self, store: Store, runtime: Runtime) -> None:
+    def __init__(self, store: Store, runtime: Runtime, fake_clock: FakeClock | None) -> None:
         self.store = store
         self.runtime = runtime
+        self._fake_clock = fake_clock
+
+    async def now(self) -> int:
+        """Return the store's time: that of the fake clock, or that in an answer."""
+        if self._fake_clock is not None:
+            return self._fake_clock.now()
+        [answer] = await self.store.read([id_of("time")], timeout=TIMEOUT)
+        return answer.now
+
+    def capability(self, name: str) -> Any:
+        """Return an optional part of the store. If the store does not have it, the check is skipped."""
+        found = getattr(self.store, name)
+        if found is None:
+            raise SkipTest(f"this store has no {name}")
+        return found
 
     async def claim(self, key: str = "key", **how: Any) -> Answer:
         return await self.send(claim_request(key, **how))
@@ -193,12 +211,17 @@ class Harness:
         self.clock: Clock = self.fake_clock or WallClock()
         self._opened: list[Caller] = []
 
+    def use_wall_clock(self) -> None:
+        """Use the real time, which child processes share."""
+        self.fake_clock = None
+        self.clock = WallClock()
+
     async def caller(self, store: Store | None = None) -> Caller:
         """Return a new caller with its own connection to the same data (or with this store, not yet open)."""
         store = store or self.kit.open(self.directory, self.clock)
         runtime = self.runtime_kind.new_runtime()
         await store.open(runtime)
-        self._opened.append(Caller(store, runtime))
+        self._opened.append(Caller(store, runtime, self.fake_clock))
         return self._opened[-1]
 
     async def callers(self, number: int) -> list[Caller]:
@@ -249,6 +272,19 @@ class Harness:
         return held
 
 
-def altered_owner(held: Record, *, token: int = 0, nonce: bytes | None = None) -> Record:
-    """Return the owner's record with another token or nonce: a caller that is not the owner."""
-    return replace(held, token=held.token + token, nonce=held.nonce if nonce is None else nonce)
+def altered_owner(held: Record, *, token: int) -> Record:
+    """Return the owner's record with a token that differs by this: a caller that is not the owner."""
+    return replace(held, token=held.token + token)
+
+
+async def all_pages(fetch: Callable[[bytes | None], Awaitable[tuple[list[T], bytes | None]]], limit: int) -> list[T]:
+    """Return what is on all pages. `fetch` takes a cursor, and returns a page and the next cursor."""
+    found: list[T] = []
+    cursor: bytes | None = None
+    for _ in range(MAX_PAGES):
+        page, cursor = await fetch(cursor)
+        assert len(page) <= limit, f"a page of {limit} has {len(page)} entries"
+        found += page
+        if cursor is None:
+            return found
+    raise AssertionError(f"there are more than {MAX_PAGES} pages")

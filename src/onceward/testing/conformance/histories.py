@@ -108,13 +108,13 @@ LONG_HISTORY = 30
 Step = ClaimBatch | OwnerRequest | ForgetStep | Purge | MoveClock
 
 BASE_CLAIM = ClaimRequest(id=b"", scope="kit", key="", nonce=b"", lease=LEASE)
-VALIDITIES = [
+VALIDITIES = (
     Validity(),
     Validity(lasting=SECOND),
     Validity(lasting=8 * SECOND, slide=8 * SECOND),
     Validity(lasting=HOUR, slide=HOUR),
     Validity(until=4 * 10**15),
-]
+)
 CLOCK_STEPS = [
     1,
     SHORT_LEASE,
@@ -161,16 +161,11 @@ class HistoryRunner:
                 await model.forget(id_of(key), force=force, via=via, seen=self._seen(key, expectation))
             case Purge(limit, via):
                 await model.purge(limit, via)
-            case MoveClock(microseconds):
-                await self._move_clock(microseconds)
+            case MoveClock(microseconds) if self._harness.fake_clock is not None:
+                self._harness.move_clock(microseconds)
+            case MoveClock(microseconds) if 0 < microseconds <= SHORT_LEASE:  # a store with its own clock has to wait
+                await self._harness.elapse(microseconds)
         return []
-
-    async def _move_clock(self, microseconds: int) -> None:
-        """Move the fake clock. If the store has its own clock, wait, but only for short times."""
-        if self._harness.fake_clock is not None:
-            self._harness.move_clock(microseconds)
-        elif 0 < microseconds <= SHORT_LEASE:
-            await self._harness.elapse(microseconds)
 
     def owner(self, key: str, owner: RequestOwner) -> Owner:
         owners = self._owners.get(key, [(1, b"an unused nonce.")])
@@ -206,71 +201,76 @@ class HistoryRunner:
                 owners.append(owner)
 
 
-def random_claim_batch(rng: Random) -> ClaimBatch:
-    keys = rng.sample(KEYS, rng.randint(1, len(KEYS)))
-    return ClaimBatch(tuple((key, rng.randrange(6), random_claim(rng)) for key in keys), rng.randrange(2))
+class RandomRequests(Struct, frozen=True):
+    """Draws random requests from these values."""
+
+    leases: Sequence[int | None] = (1, SHORT_LEASE, LEASE, LEASE, None)
+    fingerprints: Sequence[bytes] = (b"\1one", b"\1one", b"\1one", b"\1two", b"\2one", b"")
+    max_attempts: Sequence[int] = (0, 0, 0, 1, 2)
+    retry_delays: Sequence[int] = (0, SECOND)
+    validities: Sequence[Validity] = VALIDITIES
+
+    def claim(self, rng: Random) -> ClaimRequest:
+        """Return a claim whose id, key and nonce are filled in when it is sent."""
+        return replace(
+            BASE_CLAIM,
+            lease=rng.choice(self.leases),
+            fingerprint=rng.choice(self.fingerprints),
+            arguments=rng.choice([{}, {"x": "1a"}]),
+            after_crash=rng.choice([AfterCrash.RERUN, AfterCrash.RERUN, *AfterCrash]),
+            max_attempts=rng.choice(self.max_attempts),
+            owner=rng.choice(["", "worker é"]),
+            note=rng.choice(NOTES),
+        )
+
+    def request(self, rng: Random, kind: str) -> Renewal | AnySettlement:
+        """Return a request of this kind. Its id, token and nonce are filled in when it is sent."""
+        note = rng.choice(NOTES)
+        validity = rng.choice(self.validities)
+        error: dict[str, Any] = {"error_type": rng.choice(["", "ValueError"]), "error": rng.choice(["", "no é\0"])}
+        number = rng.randrange(3)
+        value: dict[str, Any] = {"result": (b"done", b"", None)[number], "digest": (b"one", b"two", b"")[number]}
+        value |= {"stored": number < 2 or rng.random() < 0.5, "validity": validity, "note": note}
+        match kind:
+            case "renew":
+                return Renewal(*UNOWNED, lease=rng.choice([lease for lease in self.leases if lease]), note=note)
+            case "complete":
+                return Complete(*UNOWNED, **value)
+            case "fail":
+                return Fail(
+                    *UNOWNED,
+                    **error,
+                    final=rng.random() < 0.3,
+                    known=rng.random() < 0.5,
+                    retry_in=rng.choice(self.retry_delays),
+                    max_attempts=rng.choice(self.max_attempts),
+                    validity=validity,
+                    note=note,
+                )
+            case "park":
+                return Park(*UNOWNED, **error, note=note)
+            case "release":
+                return Release(*UNOWNED)
+            case _:
+                seen = [RecordState.PARKED, RecordState.PARKED, RecordState.PENDING, RecordState.FAILED]
+                force = rng.random() < 0.3
+                resolution = rng.choice(list(Resolution))
+                return Resolve(b"", 0, resolution, **value, state_seen=rng.choice(seen), force=force)
 
 
-def random_claim(rng: Random) -> ClaimRequest:
-    return replace(
-        BASE_CLAIM,
-        lease=rng.choice([1, SHORT_LEASE, LEASE, LEASE, None]),
-        fingerprint=rng.choice([b"\1one", b"\1one", b"\1one", b"\1two", b"\2one", b""]),
-        arguments=rng.choice([{}, {"x": "1a"}]),
-        after_crash=rng.choice([AfterCrash.RERUN, AfterCrash.RERUN, *AfterCrash]),
-        max_attempts=rng.choice([0, 0, 0, 1, 2]),
-        owner=rng.choice(["", "worker é"]),
-        note=rng.choice(NOTES),
-    )
-
-
-def random_owner_request(rng: Random) -> OwnerRequest:
-    owner = rng.choice([*[RequestOwner.LAST] * 6, *RequestOwner])
-    return OwnerRequest(rng.choice(KEYS), owner, random_request(rng), rng.randrange(2))
-
-
-def random_request(rng: Random) -> Renewal | AnySettlement:
-    note = rng.choice(NOTES)
-    validity = rng.choice(VALIDITIES)
-    error: dict[str, Any] = {"error_type": rng.choice(["", "ValueError"]), "error": rng.choice(["", "no é\0"])}
-    number = rng.randrange(3)
-    value: dict[str, Any] = {"result": (b"done", b"", None)[number], "digest": (b"one", b"two", b"")[number]}
-    value |= {"stored": number < 2 or rng.random() < 0.5, "validity": validity, "note": note}
-    requests: list[Renewal | AnySettlement] = [
-        Renewal(*UNOWNED, lease=rng.choice([SHORT_LEASE, LEASE]), note=note),
-        Complete(*UNOWNED, **value),
-        Complete(*UNOWNED, **value),
-        Fail(
-            *UNOWNED,
-            **error,
-            final=rng.random() < 0.3,
-            known=rng.random() < 0.5,
-            retry_in=rng.choice([0, SECOND]),
-            max_attempts=rng.choice([0, 0, 1, 2]),
-            validity=validity,
-            note=note,
-        ),
-        Park(*UNOWNED, **error, note=note),
-        Release(*UNOWNED),
-        Resolve(
-            b"",
-            0,
-            rng.choice(list(Resolution)),
-            **value,
-            state_seen=rng.choice([RecordState.PARKED, RecordState.PARKED, RecordState.PENDING, RecordState.FAILED]),
-            force=rng.random() < 0.3,
-        ),
-    ]
-    return rng.choice(requests)
+RANDOM = RandomRequests()
+KINDS = ("renew", "complete", "complete", "fail", "park", "release", "resolve")
 
 
 def random_step(rng: Random) -> Step:
     kind = rng.choices(["claims", "request", "clock", "forget", "purge"], [38, 36, 20, 3, 3])[0]
     match kind:
         case "claims":
-            return random_claim_batch(rng)
+            keys = rng.sample(KEYS, rng.randint(1, len(KEYS)))
+            return ClaimBatch(tuple((key, rng.randrange(6), RANDOM.claim(rng)) for key in keys), rng.randrange(2))
         case "request":
-            return random_owner_request(rng)
+            owner = rng.choice([*[RequestOwner.LAST] * 6, *RequestOwner])
+            return OwnerRequest(rng.choice(KEYS), owner, RANDOM.request(rng, rng.choice(KINDS)), rng.randrange(2))
         case "clock":
             return MoveClock(rng.choice(CLOCK_STEPS))
         case "forget":
@@ -301,9 +301,7 @@ class HistoryChecks(StoreFactory):
         @settings(
             max_examples=self.examples or settings().max_examples,
             deadline=None,
-            phases=[
-                phase for phase in settings().phases if phase is not Phase.explain
-            ],  # it traces every line, which is slow
+            phases=set(settings().phases) - {Phase.explain},  # it traces every line, which is slow
             report_multiple_bugs=False,  # the first is enough, and is then raised directly instead of in a group
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest import SkipTest
 
 from onceward.protocol.capabilities import History
 from onceward.protocol.history import MAX_EVENTS, HistoryEvent
@@ -14,23 +13,19 @@ from .factory import StoreFactory, check
 from .harness import DAY, SECOND, TIMEOUT, Caller, Harness, assert_equal, expect, id_of
 
 
-def history_of(caller: Caller) -> History:
-    if caller.store.history is None:
-        raise SkipTest("this store keeps no history of keys")
-    return caller.store.history
-
-
 def event_of(record: Record, name: str = "failed", at: int = 0, **more: Any) -> HistoryEvent:
     at = at or record.claimed_at
     return HistoryEvent(record.id, more.pop("token", record.token), name, at, more.pop("last_at", at), **more)
 
 
 async def write(caller: Caller, *events: HistoryEvent) -> int:
-    return await history_of(caller).append_history(events, timeout=TIMEOUT)
+    history: History = caller.capability("history")
+    return await history.append_history(events, timeout=TIMEOUT)
 
 
 async def written(caller: Caller, key: str = "key", limit: int = 2 * MAX_EVENTS) -> list[HistoryEvent]:
-    return await history_of(caller).read_history(id_of(key), limit=limit, timeout=TIMEOUT)
+    history: History = caller.capability("history")
+    return await history.read_history(id_of(key), limit=limit, timeout=TIMEOUT)
 
 
 class KeyHistoryChecks(StoreFactory):
@@ -107,13 +102,12 @@ class KeyHistoryChecks(StoreFactory):
     @check()
     async def test_erasure_deletes_the_events_of_a_key_that_was_free_before(self, harness: Harness) -> None:
         caller = await harness.caller()
-        if caller.store.erasure is None:
-            raise SkipTest("this store cannot erase")
+        erasure = caller.capability("erasure")
         record = await caller.acquire()
         await write(caller, event_of(record, "claimed"))
         freed = expect(await caller.release(record), Verdict.OK)
         await write(caller, event_of(record, "released"))
         assert_equal(len(await written(caller)), 2, "the events of a released key")
-        await caller.store.erasure.delete_free([freed], timeout=TIMEOUT)
+        await erasure.delete_free([freed], timeout=TIMEOUT)
         await write(caller, event_of(record, "released"))
         assert_equal(await written(caller), [], "the events of an erased key")

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import pairwise, permutations
-from unittest import SkipTest
 
 from msgspec.structs import replace
 
 from onceward.protocol.capabilities import LatestStates
-from onceward.protocol.latest import EntityState, EventDelivery, LatestDecision, LatestResult, Retention
+from onceward.protocol.latest import (
+    APPLIED,
+    DUPLICATE_EVENT,
+    DUPLICATE_MESSAGE,
+    EVENT_MISMATCH,
+    MISMATCH,
+    PARKED,
+    STALE,
+    EntityState,
+    EventDelivery,
+    LatestDecision,
+    LatestResult,
+    Retention,
+)
 from onceward.protocol.ordering import content_of, encode_position
 
 from .factory import StoreFactory, check
-from .harness import DAY, HOUR, SECOND, TIMEOUT, Caller, Harness, assert_equal, id_of
+from .harness import DAY, HOUR, SECOND, TIMEOUT, Harness, assert_equal, id_of
 
 RETENTION = Retention(marks=7 * DAY, deleted=30 * DAY)
 BASE = 1_700_000_000 * SECOND
@@ -82,6 +94,10 @@ class Deliverer:
     async def decisions(self, *deliveries: EventDelivery) -> list[LatestDecision]:
         return [answer.decision for answer in await self.send(*deliveries)]
 
+    async def expect(self, wanted: LatestResult | list[LatestResult], *deliveries: EventDelivery, what: str) -> None:
+        """Deliver the events, and assert the results."""
+        assert_equal(await self.send(*deliveries), wanted if isinstance(wanted, list) else [wanted], what)
+
     async def state(self, entity: str = "one") -> EntityState | None:
         [state] = await self.store.read_latest([id_of(entity)], timeout=TIMEOUT)
         return state
@@ -90,22 +106,9 @@ class Deliverer:
         state = await self.state(entity)
         return None if state is None else state.value
 
-    async def states(self) -> dict[str, tuple[bytes, bytes | None] | None]:
-        found = await self.store.read_latest([id_of(entity) for entity in ENTITIES], timeout=TIMEOUT)
-        return {
-            entity: None if one is None else (one.order, one.value) for entity, one in zip(ENTITIES, found, strict=True)
-        }
-
 
 async def deliverer(harness: Harness) -> Deliverer:
-    caller = await harness.caller()
-    return Deliverer(latest_states(caller))
-
-
-def latest_states(caller: Caller) -> LatestStates:
-    if caller.store.latest is None:
-        raise SkipTest("this store does not store the latest state of entities")
-    return caller.store.latest
+    return Deliverer((await harness.caller()).capability("latest"))
 
 
 class LatestChecks(StoreFactory):
@@ -116,26 +119,18 @@ class LatestChecks(StoreFactory):
         pool = [await deliverer(harness) for _ in range(DELIVERERS)]
         for number in range(8):
             delivery = event(time=number, message=f"message {number}")
-            answers = await harness.run_concurrently([partial(one.decisions, delivery) for one in pool])
-            decisions = sorted(decision for [decision] in answers)
-            assert_equal(
-                decisions,
-                [LatestDecision.APPLIED] + [LatestDecision.DUPLICATE_MESSAGE] * (DELIVERERS - 1),
-                "their decisions",
-            )
+            answers = await harness.run_concurrently([partial(one.send, delivery) for one in pool])
+            answers.sort(key=lambda answer: answer[0].decision)
+            assert_equal(answers, [[APPLIED]] + [[DUPLICATE_MESSAGE]] * (DELIVERERS - 1), "their results")
 
     @check(mission=("E3", "E6"))
     async def test_a_newer_event_is_applied_and_an_older_one_is_stale(self, harness: Harness) -> None:
         one = await deliverer(harness)
         assert_equal(await one.state(), None, "the state before any event")
-        assert_equal(
-            await one.send(event(time=5, value=b"five")),
-            [LatestResult(LatestDecision.APPLIED, applied=True)],
-            "the first",
-        )
-        assert_equal(await one.send(event(time=4, value=b"four")), [LatestResult(LatestDecision.STALE)], "an older one")
+        await one.expect(APPLIED, event(time=5, value=b"five"), what="the first")
+        await one.expect(STALE, event(time=4, value=b"four"), what="an older one")
         assert_equal(await one.value(), b"five", "the value")
-        assert_equal(await one.decisions(event(time=6, value=b"six")), [LatestDecision.APPLIED], "a newer one")
+        await one.expect(APPLIED, event(time=6, value=b"six"), what="a newer one")
         state = await one.state()
         assert state is not None, "the state is missing"
         assert_equal(state.order, event(time=6, value=b"six").order, "the stored order")
@@ -163,13 +158,9 @@ class LatestChecks(StoreFactory):
         for number, (first, second) in enumerate(((low, high), (high, low))):
             entity = ENTITIES[number]
             given = [replace(each, id=id_of(entity), entity=entity) for each in (first, second)]
-            assert_equal(await one.decisions(given[0]), [LatestDecision.APPLIED], "the first")
-            expected = (
-                LatestResult(LatestDecision.APPLIED, applied=True, conflict=True)
-                if second is high
-                else LatestResult(LatestDecision.STALE, conflict=True)
-            )
-            assert_equal(await one.send(given[1]), [expected], "the second")
+            await one.expect(APPLIED, given[0], what="the first")
+            expected = replace(APPLIED if second is high else STALE, conflict=True)
+            await one.expect(expected, given[1], what="the second")
             assert_equal(await one.value(entity), high.value, "the value")
 
     @check(mission=("E6",))
@@ -188,28 +179,20 @@ class LatestChecks(StoreFactory):
         ]
         for number, (lower, higher) in enumerate(pairwise(rising)):
             ascending, descending = f"{number} ascending", f"{number} descending"
-            decisions = await one.decisions(lower(ascending), higher(ascending), higher(descending), lower(descending))
-            assert_equal(
-                decisions,
-                [LatestDecision.APPLIED, LatestDecision.APPLIED, LatestDecision.APPLIED, LatestDecision.STALE],
-                f"steps from {number} on",
-            )
+            given = lower(ascending), higher(ascending), higher(descending), lower(descending)
+            await one.expect([APPLIED, APPLIED, APPLIED, STALE], *given, what=f"steps from {number} on")
 
     @check(mission=("E3", "E4"))
     async def test_a_known_message_is_a_duplicate_or_a_mismatch(self, harness: Harness) -> None:
         one = await deliverer(harness)
         first = event(time=5, value=b"first", message="m")
-        assert_equal(await one.decisions(first), [LatestDecision.APPLIED], "the first delivery")
-        assert_equal(await one.send(first), [LatestResult(LatestDecision.DUPLICATE_MESSAGE)], "the second delivery")
+        await one.expect(APPLIED, first, what="the first delivery")
+        await one.expect(DUPLICATE_MESSAGE, first, what="the second delivery")
         other = event(time=9, value=b"other", message="m")
-        assert_equal(
-            await one.send(other), [LatestResult(LatestDecision.MISMATCH)], "the same message with other content"
-        )
+        await one.expect(MISMATCH, other, what="the same message with other content")
         assert_equal(await one.value(), b"first", "the value")
         later = event(time=5, value=b"first", message="m", published=7)
-        assert_equal(
-            await one.send(later), [LatestResult(LatestDecision.DUPLICATE_MESSAGE)], "the same content, published later"
-        )
+        await one.expect(DUPLICATE_MESSAGE, later, what="the same content, published later")
         state = await one.state()
         assert state is not None, "the state is missing"
         assert_equal(state.order, first.order, "the order: a known message changes nothing")
@@ -219,34 +202,20 @@ class LatestChecks(StoreFactory):
         one = await deliverer(harness)
         await one.decisions(event(time=5))
         stale = event(time=4, message="late", event="late event")
-        assert_equal(
-            await one.decisions(stale, stale),
-            [LatestDecision.STALE, LatestDecision.DUPLICATE_MESSAGE],
-            "twice the same stale message",
-        )
-        assert_equal(
-            await one.decisions(event(time=3, message="late")), [LatestDecision.MISMATCH], "with other content"
-        )
-        assert_equal(
-            await one.decisions(event(time=4, message="new", event="late event")),
-            [LatestDecision.DUPLICATE_EVENT],
-            "its event",
-        )
+        await one.expect([STALE, DUPLICATE_MESSAGE], stale, stale, what="twice the same stale message")
+        await one.expect(MISMATCH, event(time=3, message="late"), what="with other content")
+        await one.expect(DUPLICATE_EVENT, event(time=4, message="new", event="late event"), what="its event")
 
     @check(mission=("E4",))
     async def test_a_republished_event_changes_nothing_whatever_its_transport_says(self, harness: Harness) -> None:
         one = await deliverer(harness)
         first = event(time=5, value=b"v", message="m1", event="e", published=1)
         again = event(time=5, value=b"v", message="m2", event="e", published=2)
-        assert_equal(await one.decisions(first), [LatestDecision.APPLIED], "the event")
+        await one.expect(APPLIED, first, what="the event")
         before = await one.state()
-        assert_equal(await one.send(again), [LatestResult(LatestDecision.DUPLICATE_EVENT)], "published again")
+        await one.expect(DUPLICATE_EVENT, again, what="published again")
         assert_equal(await one.state(), before, "the state: nothing of it changes")
-        assert_equal(
-            await one.send(again),
-            [LatestResult(LatestDecision.DUPLICATE_MESSAGE)],
-            "its second message, delivered again",
-        )
+        await one.expect(DUPLICATE_MESSAGE, again, what="its second message, delivered again")
 
     @check(mission=("E4",))
     async def test_a_known_event_with_other_content_is_a_mismatch(self, harness: Harness) -> None:
@@ -255,32 +224,25 @@ class LatestChecks(StoreFactory):
         before = await one.state()
         for time in (1, 5, 9):
             other = event(time=time, value=b"other", message=f"m at {time}", event="e")
-            twice = await one.send(other, other)
-            assert_equal(twice, [LatestResult(LatestDecision.EVENT_MISMATCH)] * 2, f"other content at {time}")
+            await one.expect([EVENT_MISMATCH] * 2, other, other, what=f"other content at {time}")
         assert_equal(await one.state(), before, "the state: a mismatch changes nothing")
-        assert_equal(
-            await one.decisions(event(time=9, value=b"new", message="m at 9", event="another")),
-            [LatestDecision.APPLIED],
-            "the message of a mismatch is not remembered",
+        await one.expect(
+            APPLIED,
+            event(time=9, value=b"new", message="m at 9", event="another"),
+            what="the message of a mismatch is not remembered",
         )
 
     @check(mission=("E6",))
     async def test_events_without_an_id_are_identified_by_their_order(self, harness: Harness) -> None:
         one = await deliverer(harness)
-        assert_equal(
-            await one.decisions(event(), event()),
-            [LatestDecision.APPLIED, LatestDecision.DUPLICATE_MESSAGE],
-            "twice the same",
-        )
+        await one.expect([APPLIED, DUPLICATE_MESSAGE], event(), event(), what="twice the same")
 
     @check(mission=("E5",))
     async def test_entities_do_not_share_messages(self, harness: Harness) -> None:
         """One message may contain events of several entities."""
         one = await deliverer(harness)
         given = [event(entity, message="m", event="e", value=entity.encode()) for entity in ENTITIES]
-        assert_equal(
-            await one.decisions(*given), [LatestDecision.APPLIED] * len(ENTITIES), "one message with three entities"
-        )
+        await one.expect([APPLIED] * len(ENTITIES), *given, what="one message with three entities")
         assert_equal([await one.value(entity) for entity in ENTITIES], [b"one", b"two", b"three"], "the values")
 
     @check(mission=("E6",))
@@ -288,16 +250,15 @@ class LatestChecks(StoreFactory):
         one = await deliverer(harness)
         await one.decisions(event(time=1, value=b"v"))
         gone = event(time=5, value=None, message="delete")
-        assert_equal(await one.send(gone), [LatestResult(LatestDecision.APPLIED, applied=True)], "the delete")
-        assert_equal(
-            await one.decisions(event(time=4, value=b"v", message="late")), [LatestDecision.STALE], "an older event"
-        )
+        await one.expect(APPLIED, gone, what="the delete")
+        await one.expect(STALE, event(time=4, value=b"v", message="late"), what="an older event")
         state = await one.state()
         assert state is not None, "the order of a deleted entity must remain"
         assert_equal((state.order, state.value), (gone.order, None), "the tombstone")
-        assert_equal(await one.decisions(event("two", time=5, value=None), event("two", time=4)),
-                     [LatestDecision.APPLIED, LatestDecision.STALE], "a delete that comes first")  # fmt: skip
-        assert_equal(await one.decisions(event(time=6, value=b"back")), [LatestDecision.APPLIED], "a newer event")
+        await one.expect(
+            [APPLIED, STALE], event("two", time=5, value=None), event("two", time=4), what="a delete that comes first"
+        )
+        await one.expect(APPLIED, event(time=6, value=b"back"), what="a newer event")
         assert_equal(await one.value(), b"back", "the value")
 
     @check(mission=("E7",), needs=("fake_clock",))
@@ -305,16 +266,10 @@ class LatestChecks(StoreFactory):
         one = await deliverer(harness)
         await one.decisions(event(time=5, value=None))
         harness.move_clock(RETENTION.deleted - SECOND)
-        assert_equal(
-            await one.decisions(event(time=4)),
-            [LatestDecision.STALE],
-            "an older event, one second before the tombstone expires",
-        )
+        await one.expect(STALE, event(time=4), what="an older event, one second before the tombstone expires")
         harness.move_clock(SECOND)
         assert_equal(await one.state(), None, "the state, after it has expired")
-        assert_equal(
-            await one.decisions(event(time=4)), [LatestDecision.APPLIED], "an older event, after it has expired"
-        )
+        await one.expect(APPLIED, event(time=4), what="an older event, after it has expired")
         await one.decisions(event(time=9, value=None))
         await one.decisions(event(time=10, value=b"back"))
         harness.move_clock(RETENTION.deleted)
@@ -330,15 +285,11 @@ class LatestChecks(StoreFactory):
         known = [event(time=time, message=f"m{time}", event=f"e{time}") for time in range(5)]
         await one.decisions(*known)
         harness.move_clock(RETENTION.marks - SECOND)
-        assert_equal(
-            await one.decisions(known[0]),
-            [LatestDecision.DUPLICATE_MESSAGE],
-            "a message, one second before its mark expires",
-        )
+        await one.expect(DUPLICATE_MESSAGE, known[0], what="a message, one second before its mark expires")
         assert_equal(await one.store.expire_latest(100, timeout=TIMEOUT), 0, "marks expired before that time")
         harness.move_clock(SECOND)
-        assert_equal(await one.decisions(known[0]), [LatestDecision.STALE], "a message whose mark has expired is new")
-        assert_equal(await one.decisions(known[0]), [LatestDecision.DUPLICATE_MESSAGE], "the same message again")
+        await one.expect(STALE, known[0], what="a message whose mark has expired is new")
+        await one.expect(DUPLICATE_MESSAGE, known[0], what="the same message again")
         await one.decisions(event("two", time=1, value=None))
         harness.move_clock(RETENTION.deleted)
         gone = [await one.store.expire_latest(2, timeout=TIMEOUT) for _ in range(8)]
@@ -360,17 +311,11 @@ class LatestChecks(StoreFactory):
     async def test_a_future_event_is_parked_and_stores_nothing(self, harness: Harness) -> None:
         one = await deliverer(harness)
         early = event(time=5, message="early", event="e", not_before=harness.clock.now() + HOUR)
-        assert_equal(await one.send(early, early), [LatestResult(LatestDecision.PARKED)] * 2, "an event of the future")
+        await one.expect([PARKED] * 2, early, early, what="an event of the future")
         assert_equal(await one.state(), None, "the state after it")
-        assert_equal(
-            await one.decisions(event(time=1, message="m")), [LatestDecision.APPLIED], "an event of the present"
-        )
+        await one.expect(APPLIED, event(time=1, message="m"), what="an event of the present")
         harness.move_clock(HOUR)
-        assert_equal(
-            await one.decisions(early, early),
-            [LatestDecision.APPLIED, LatestDecision.DUPLICATE_MESSAGE],
-            "the same event, when its time has come",
-        )
+        await one.expect([APPLIED, DUPLICATE_MESSAGE], early, early, what="the same event, when its time has come")
 
     @check()
     async def test_large_and_empty_batches_work(self, harness: Harness) -> None:
@@ -387,14 +332,11 @@ class LatestChecks(StoreFactory):
     @check(needs=("durable",))
     async def test_states_and_marks_survive_reopening(self, harness: Harness) -> None:
         caller = await harness.caller()
-        before = Deliverer(latest_states(caller))
+        before = Deliverer(caller.capability("latest"))
         await before.decisions(event(time=5, message="m"), event("two", value=None))
-        states = await before.states()
+        states = [await before.state(entity) for entity in ENTITIES]
         await harness.close_caller(caller)
         after = await deliverer(harness)
-        assert_equal(await after.states(), states, "the states, after reopening the store")
-        assert_equal(
-            await after.decisions(event(time=5, message="m")),
-            [LatestDecision.DUPLICATE_MESSAGE],
-            "a message from before",
-        )
+        found = [await after.state(entity) for entity in ENTITIES]
+        assert_equal(found, states, "the states, after reopening the store")
+        await after.expect(DUPLICATE_MESSAGE, event(time=5, message="m"), what="a message from before")

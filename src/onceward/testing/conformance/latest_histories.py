@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from multiprocessing.synchronize import Barrier
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -13,13 +12,12 @@ from msgspec.structs import replace
 
 from onceward.protocol.latest import EventDelivery, LatestDecision
 from onceward.protocol.ordering import Ordering, content_of, decode_ordering, position_of
-from onceward.stores.clock import WallClock
 
 from .factory import StoreFactory, check
 from .harness import TIMEOUT, Harness, assert_equal, id_of
 from .latest import ENTITIES, Deliverer, deliverer, event
-from .processes import load_kit, spawn
-from .runtimes import DEADLOCK_TIMEOUT, RUNTIME_KINDS
+from .processes import Report, spawn
+from .runtimes import DEADLOCK_TIMEOUT
 
 DELIVERERS = 4
 States = dict[str, tuple[bytes, bytes | None] | None]
@@ -124,11 +122,7 @@ class LatestHistoryChecks(StoreFactory):
             partial(deliver, one, shuffled_with_repeats(Random(n), history), Random(n)) for n, one in enumerate(pool)
         ]
         await harness.run_concurrently(jobs)
-        assert_equal(
-            await states(pool[0]),
-            expected_states(history),
-            "the state after all callers have delivered the whole history",
-        )
+        assert_equal(await states(pool[0]), expected_states(history), "the state after all callers are done")
 
     @check(mission=("E2", "E6"), rival=(18,))
     async def test_of_concurrent_events_the_newest_wins(self, harness: Harness) -> None:
@@ -158,42 +152,27 @@ class LatestHistoryChecks(StoreFactory):
 
     @check(mission=("E2", "E6"), rival=(18,), needs=("shared",))
     async def test_processes_that_deliver_a_history_end_in_the_same_state(self, harness: Harness) -> None:
-        harness.clock = WallClock()
-        harness.fake_clock = None
+        harness.use_wall_clock()
         parent = await deliverer(harness)
         reports = spawn(self, harness, deliver_in_child)
         history = random_events(Random(1), 60)
-        assert_equal(
-            await states(parent),
-            expected_states(history),
-            "the state after all processes have delivered the whole history",
-        )
+        assert_equal(await states(parent), expected_states(history), "the state after all processes are done")
         applied = [message for report in reports for message in report["applied"]]
         assert_equal(
             len(applied), len(set(applied)), "number of applied deliveries, compared with the number of messages"
         )
 
 
-def deliver_in_child(factory: str, mode: str, directory: str, number: int, start: Barrier) -> dict[str, list[str]]:
+async def deliver_in_child(harness: Harness, number: int, start: Barrier) -> Report:
     """Deliver the whole history in this child's own order. Runs in each child process."""
-    runtime_kind = RUNTIME_KINDS[mode]
-
-    async def work() -> dict[str, list[str]]:
-        harness = Harness(load_kit(factory), runtime_kind, Path(directory))
-        harness.clock = WallClock()
-        harness.fake_clock = None
-        source = await deliverer(harness)
-        start.wait(DEADLOCK_TIMEOUT)
-        applied = []
-        rng = Random(number)
-        for batch in batches(rng, shuffled_with_repeats(rng, random_events(Random(1), 60))):
-            decisions = await source.decisions(*batch)
-            named = zip(batch, decisions, strict=True)
-            applied += [one.trace for one, decision in named if one.trace and decision is LatestDecision.APPLIED]
-        await harness.close()
-        return {"applied": applied}
-
-    return runtime_kind.run(work())
+    source = await deliverer(harness)
+    start.wait(DEADLOCK_TIMEOUT)
+    applied = []
+    rng = Random(number)
+    for batch in batches(rng, shuffled_with_repeats(rng, random_events(Random(1), 60))):
+        named = zip(batch, await source.decisions(*batch), strict=True)
+        applied += [one.trace for one, decision in named if one.trace and decision is LatestDecision.APPLIED]
+    return {"applied": applied}
 
 
 def _id(entity: str, namespace: Any) -> bytes:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from onceward.protocol.latest import EntityState
-
 from .factory import StoreFactory, check
-from .harness import HOUR, TIMEOUT, Harness, assert_equal
+from .harness import HOUR, TIMEOUT, Harness, all_pages, assert_equal
 from .latest import RETENTION, deliverer, event
-
-MAX_PAGES = 10_000  # a store that scans all its data may return many empty pages
 
 
 class LatestListingChecks(StoreFactory):
@@ -23,14 +19,9 @@ class LatestListingChecks(StoreFactory):
         elsewhere = replace(event("elsewhere"), scope="kit of others")
         await one.decisions(*there, elsewhere, event("gone", time=1), event("gone", time=2, value=None))
         wanted = sorted((each.id, each.entity, each.order, each.value) for each in there)
-        found: list[EntityState] = []
-        cursor: bytes | None = None
-        for _ in range(MAX_PAGES):
-            page, cursor = await one.store.entities("kit", cursor=cursor, limit=3, timeout=TIMEOUT)
-            assert len(page) <= 3, f"a page of 3 has {len(page)} entities"
-            found += page
-            if cursor is None:
-                break
+        found = await all_pages(
+            lambda cursor: one.store.entities("kit", cursor=cursor, limit=3, timeout=TIMEOUT), limit=3
+        )
         shown = sorted((each.id, each.entity, each.order, each.value) for each in found)
         assert_equal(shown, wanted, "all pages together")
 

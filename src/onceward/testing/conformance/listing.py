@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-from unittest import SkipTest
-
 from onceward.errors import ConfigurationError
 from onceward.protocol.listing import UNFINISHED, WORK_STATES, Listing, ListingFilter
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Verdict
 
 from .factory import StoreFactory, check
-from .harness import TIMEOUT, Caller, Harness, assert_equal, expect
+from .harness import TIMEOUT, Caller, Harness, all_pages, assert_equal, expect
 
-MAX_PAGES = 1_000  # a page may be short, or empty, although it has a cursor
 EVERYTHING = ListingFilter()
 SCOPES = ("kit/charge", "kit/charge@acme", "kit/refund@acme", "kit/refund@globex")
 
 
-def listing_of(caller: Caller) -> Listing:
-    if caller.store.listing is None:
-        raise SkipTest("this store has no listings")
-    return caller.store.listing
-
-
 async def list_all(listing: Listing, wanted: ListingFilter, limit: int) -> list[Record]:
-    """Return the records of all pages. No page has more than `limit`."""
-    found: list[Record] = []
-    cursor: bytes | None = None
-    for _ in range(MAX_PAGES):
+
+    async def fetch(cursor: bytes | None) -> tuple[list[Record], bytes | None]:
         page = await listing.newest(wanted, cursor=cursor, limit=limit, timeout=TIMEOUT)
-        assert len(page.records) <= limit, f"a page of {limit} has {len(page.records)} records"
-        found += page.records
-        cursor = page.cursor
-        if cursor is None:
-            return found
-    raise AssertionError(f"the listing has more than {MAX_PAGES} pages")
+        return page.records, page.cursor
+
+    return await all_pages(fetch, limit)
 
 
 async def fill(harness: Harness, caller: Caller, number: int = 12) -> list[Record]:
@@ -61,7 +47,7 @@ class ListingChecks(StoreFactory):
     @check()
     async def test_a_listing_contains_each_record_once_newest_first(self, harness: Harness) -> None:
         caller = await harness.caller()
-        listing = listing_of(caller)
+        listing = caller.capability("listing")
         assert_equal(await list_all(listing, EVERYTHING, 5), [], "the listing of an empty store")
         stored = await fill(harness, caller)
         for limit in (1, 5, 12, 100):
@@ -74,7 +60,7 @@ class ListingChecks(StoreFactory):
     @check()
     async def test_unfinished_records_are_listed_by_their_last_claim(self, harness: Harness) -> None:
         caller = await harness.caller()
-        listing = listing_of(caller)
+        listing = caller.capability("listing")
         for key in ("first", "second", "third"):
             expect(await caller.fail(await caller.acquire(key)), Verdict.OK)
             await harness.elapse(1_000)
@@ -86,7 +72,7 @@ class ListingChecks(StoreFactory):
     @check()
     async def test_every_filter_of_a_listing_returns_what_matches(self, harness: Harness) -> None:
         caller = await harness.caller()
-        listing = listing_of(caller)
+        listing = caller.capability("listing")
         stored = await fill(harness, caller)
         middle = stored[5]
         filters = (
@@ -114,7 +100,7 @@ class ListingChecks(StoreFactory):
     @check()
     async def test_a_listing_shows_no_record_twice_while_records_change(self, harness: Harness) -> None:
         caller, other = await harness.callers(2)
-        listing = listing_of(caller)
+        listing = caller.capability("listing")
         stored = await fill(harness, caller)
         for wanted in (EVERYTHING, ListingFilter(states=UNFINISHED)):
             before = [one.id for one in stored if wanted.matches(await caller.record(id=one.id))]
@@ -134,7 +120,7 @@ class ListingChecks(StoreFactory):
     @check()
     async def test_the_oldest_claims_are_listed_and_the_unfinished_are_counted(self, harness: Harness) -> None:
         caller = await harness.caller()
-        listing = listing_of(caller)
+        listing = caller.capability("listing")
         stored = await fill(harness, caller)
         pending = [one.key for one in reversed(stored) if one.state is RecordState.PENDING]
         page = await listing.oldest_pending(EVERYTHING, limit=2, timeout=TIMEOUT)
@@ -148,7 +134,7 @@ class ListingChecks(StoreFactory):
 
     @check()
     async def test_what_is_not_a_cursor_of_a_listing_is_refused(self, harness: Harness) -> None:
-        listing = listing_of(await harness.caller())
+        listing = (await harness.caller()).capability("listing")
         for cursor in (b"", b"x", b"\x92\xa1a\xa1b", bytes(40)):
             try:
                 await listing.newest(EVERYTHING, cursor=cursor, limit=5, timeout=TIMEOUT)

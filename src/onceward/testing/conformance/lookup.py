@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest import SkipTest
 
-from onceward.protocol.ports import Clock
 from onceward.protocol.record import READER, AfterCrash, CompletedRecord, Record
 from onceward.protocol.requests import Validity, Verdict
 from onceward.protocol.transitions import replays
@@ -23,24 +21,14 @@ FINGERPRINTS = (b"", b"\1one", b"\1two", b"\2one")
 """No fingerprint, two of one encoder version, and one of another version."""
 
 
-async def time_of(store: Any, id: bytes, clock: Clock | None) -> int:
-    """Return the store's time: that of the fake clock, or that in an answer."""
-    if clock is not None:
-        return clock.now()
-    [answer] = await store.read([id], timeout=TIMEOUT)
-    now: int = answer.now
-    return now
-
-
-async def assert_lookup(
-    store: Any, record: Record | None, id: bytes, fingerprint: bytes, *, when: str, clock: Clock | None
-) -> None:
+async def assert_lookup(caller: Caller, record: Record | None, id: bytes, when: str, fingerprint: bytes = b"") -> None:
     """Assert that a lookup returns the record if, and only if, a claim would replay it and write nothing."""
+    store: Any = caller.store
     found, wanted = None, False
     for _ in range(MAX_TRIES):
-        before = await time_of(store, id, clock)
+        before = await caller.now()
         found = store.lookup(id, fingerprint)
-        after = await time_of(store, id, clock)
+        after = await caller.now()
         wanted = record is not None and replays(record, fingerprint, before)
         if wanted != (record is not None and replays(record, fingerprint, after)) or wanted == (found is not None):
             break
@@ -55,8 +43,7 @@ async def assert_lookup(
 
 async def lookup_caller(harness: Harness) -> Caller:
     caller = await harness.caller()
-    if caller.store.lookup is None:
-        raise SkipTest("this store has no lookup")
+    caller.capability("lookup")
     return caller
 
 
@@ -79,9 +66,7 @@ class LookupChecks(StoreFactory):
             for key in (*KEYS, "done again", "never claimed"):
                 record = await caller.read(key)
                 for fingerprint in FINGERPRINTS:
-                    await assert_lookup(
-                        caller.store, record, id_of(key), fingerprint, when=f"{key}, {when}", clock=harness.fake_clock
-                    )
+                    await assert_lookup(caller, record, id_of(key), f"{key}, {when}", fingerprint)
                 if record is not None:
                     assert_same(record, await caller.record(key), "a lookup must change nothing")
             await harness.elapse(SECOND // 2)
@@ -92,27 +77,18 @@ class LookupChecks(StoreFactory):
         slide = 8 * SECOND if harness.fake_clock else 800_000
         validity = Validity(lasting=slide, slide=slide)
         done = expect(await caller.complete(await caller.acquire(), validity=validity), Verdict.OK)
-        await assert_lookup(caller.store, done, done.id, b"", when="in the first eighth", clock=harness.fake_clock)
+        await assert_lookup(caller, done, done.id, "in the first eighth")
         await harness.elapse(slide // 4)
-        await assert_lookup(caller.store, done, done.id, b"", when="after an eighth", clock=harness.fake_clock)
+        await assert_lookup(caller, done, done.id, "after an eighth")
         moved = expect(await caller.claim(), Verdict.REPLAY)
-        await assert_lookup(
-            caller.store, moved, done.id, b"", when="after a claim has extended it", clock=harness.fake_clock
-        )
+        await assert_lookup(caller, moved, done.id, "after a claim has extended it")
 
     @check(fault=("F67",))
     async def test_a_lookup_ignores_records_of_a_newer_version(self, harness: Harness) -> None:
         caller = await lookup_caller(harness)
         done = expect(await caller.complete(await caller.acquire()), Verdict.OK)
         self.overwrite(harness.directory, done.id, min_reader=READER + 1)
-        await assert_lookup(
-            caller.store,
-            await caller.record(),
-            done.id,
-            b"",
-            when="written by a newer version",
-            clock=harness.fake_clock,
-        )
+        await assert_lookup(caller, await caller.record(), done.id, "written by a newer version")
 
 
 KEYS = (

@@ -83,11 +83,11 @@ class ModelComparison:
 
     async def lookup(self, when: str, via: int = 0) -> None:
         """Check `lookup` for every record with each fingerprint, if the store supports it."""
-        store = self._store(via)
-        if store.lookup is not None:
+        caller = self._callers[via % len(self._callers)]
+        if caller.store.lookup is not None:
             for id, record in self.records.items():
                 for fingerprint in FINGERPRINTS:
-                    await assert_lookup(store, record, id, fingerprint, when=when, clock=self._clock)
+                    await assert_lookup(caller, record, id, when, fingerprint)
 
     def _store(self, via: int) -> Any:
         return self._callers[via % len(self._callers)].store

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import time
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Callable, Coroutine, Sequence
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Barrier
@@ -14,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from onceward.protocol.requests import Verdict
-from onceward.stores.clock import WallClock
 
-from .factory import StoreFactory, check, require
+from .factory import StoreFactory, check, run_check
 from .harness import SHORT_LEASE, TIMEOUT, Caller, Harness, claim_request, expect
 from .races import PAUSE, key_orders
 from .runtimes import DEADLOCK_TIMEOUT, RUNTIME_KINDS
@@ -33,8 +31,7 @@ class ProcessChecks(StoreFactory):
 
     @check(mission=("B2", "C2"), rival=(18,), fault=("F39", "F40"), needs=("shared",))
     async def test_processes_never_own_a_key_at_the_same_time(self, harness: Harness) -> None:
-        harness.clock = WallClock()
-        harness.fake_clock = None
+        harness.use_wall_clock()
         parent = await harness.caller()
         lapsed = [await parent.acquire(f"lapsed {key}", lease=SHORT_LEASE) for key in KEYS]
         await harness.elapse()
@@ -49,8 +46,8 @@ class ProcessChecks(StoreFactory):
 
 
 Report = dict[str, list[str]]
-Work = Callable[[str, str, str, int, Barrier], Report]
-"""The work of a child: takes the kit, the runtime kind, the directory, the child's number, and the start barrier."""
+Work = Callable[[Harness, int, Barrier], Coroutine[Any, Any, Report]]
+"""The work of a child. It waits for the others at the barrier. The number of the child is passed to it."""
 
 
 def spawn(kit: StoreFactory, harness: Harness, work: Work) -> list[Report]:
@@ -58,9 +55,8 @@ def spawn(kit: StoreFactory, harness: Harness, work: Work) -> list[Report]:
     mode = next(name for name, one in RUNTIME_KINDS.items() if one is harness.runtime_kind)
     context = multiprocessing.get_context("spawn")
     start = context.Barrier(CHILDREN)
-    factory = f"{type(kit).__module__}:{type(kit).__qualname__}"
     children = [
-        context.Process(target=child, args=(work, factory, mode, str(harness.directory), number, start), daemon=True)
+        context.Process(target=child, args=(work, type(kit), mode, harness.directory, number, start), daemon=True)
         for number in range(CHILDREN)
     ]
     try:
@@ -86,37 +82,22 @@ def wait_for_children(children: Sequence[BaseProcess]) -> None:
             assert one.exitcode == 0, f"a child exited with {one.exitcode}; see its standard error"
 
 
-def child(work: Work, factory: str, mode: str, directory: str, number: int, start: Barrier) -> None:  # noqa: PLR0917 (arguments of a process)
-    require(load_kit(factory), "shared")
-    Path(directory, f"child {number}").write_text(json.dumps(work(factory, mode, directory, number, start)))
+def child(work: Work, factory: type[StoreFactory], mode: str, directory: Path, number: int, start: Barrier) -> None:  # noqa: PLR0917 (arguments of a process)
+    async def run_work(_: StoreFactory, harness: Harness) -> None:
+        harness.use_wall_clock()
+        report = await work(harness, number, start)
+        (harness.directory / f"child {number}").write_text(json.dumps(report))
+
+    run_check(factory(), mode, directory, run_work)
 
 
-def load_kit(factory: str) -> StoreFactory:
-    module, _, name = factory.partition(":")
-    kit: Any = import_module(module)
-    for part in name.split("."):
-        kit = getattr(kit, part)
-    loaded: StoreFactory = kit()
-    return loaded
-
-
-def claim_in_child(factory: str, mode: str, directory: str, number: int, start: Barrier) -> Report:
+async def claim_in_child(harness: Harness, number: int, start: Barrier) -> Report:
     """Increment a counter under a claim, then claim many keys in this child's own order. Runs in each child process."""
-    runtime_kind = RUNTIME_KINDS[mode]
-
-    async def work() -> Report:
-        harness = Harness(load_kit(factory), runtime_kind, Path(directory))
-        harness.clock = WallClock()
-        harness.fake_clock = None
-        caller = await harness.caller()
-        start.wait(DEADLOCK_TIMEOUT)
-        await increment_file_under_claim(harness, caller)
-        order = key_orders(KEYS, CHILDREN)[number]
-        won = {name: await claim_keys(caller, name, order) for name in ("fresh", "lapsed")}
-        await harness.close()
-        return won
-
-    return runtime_kind.run(work())
+    caller = await harness.caller()
+    start.wait(DEADLOCK_TIMEOUT)
+    await increment_file_under_claim(harness, caller)
+    order = key_orders(KEYS, CHILDREN)[number]
+    return {name: await claim_keys(caller, name, order) for name in ("fresh", "lapsed")}
 
 
 async def increment_file_under_claim(harness: Harness, caller: Caller) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from unittest import SkipTest
 
 from onceward.protocol.capabilities import CAPABILITIES
 from onceward.protocol.ports import Filter, SortOrder
@@ -13,7 +12,18 @@ from onceward.protocol.requests import Verdict
 from onceward.protocol.transitions import CLOCK_MARGIN
 
 from .factory import StoreFactory, check
-from .harness import SECOND, TIMEOUT, Caller, Harness, assert_equal, assert_same, claim_request, expect, id_of
+from .harness import (
+    SECOND,
+    TIMEOUT,
+    Caller,
+    Harness,
+    all_pages,
+    assert_equal,
+    assert_same,
+    claim_request,
+    expect,
+    id_of,
+)
 
 
 class ReadingChecks(StoreFactory):
@@ -125,9 +135,7 @@ class ReadingChecks(StoreFactory):
     @check()
     async def test_sorted_pages_do_not_depend_on_ids(self, harness: Harness) -> None:
         caller = await harness.caller()
-        sorting = caller.store.sorting
-        if sorting is None:
-            raise SkipTest("this store does not sort")
+        sorting = caller.capability("sorting")
         keys = [f"key {number}" for number in (5, 3, 1, 4, 2, 0)]
         for key in keys:
             await caller.acquire(key)
@@ -168,9 +176,7 @@ class ReadingChecks(StoreFactory):
     @check(mission=("B2",), fault=("F69",))
     async def test_a_watcher_is_notified_when_the_owner_settles(self, harness: Harness) -> None:
         caller = await harness.caller()
-        notifications = caller.store.notifications
-        if notifications is None:
-            raise SkipTest("this store does not notify")
+        notifications = caller.capability("notifications")
         held, notified, unexpected = await caller.acquire(), threading.Event(), threading.Event()
         stop = notifications.watch(held.id, notified.set)
         notifications.watch(held.id, unexpected.set)()
@@ -239,12 +245,8 @@ async def fill(caller: Caller, number: int) -> None:
 
 
 async def scan_all(caller: Caller, wanted: Filter, limit: int, cursor: bytes | None = None) -> list[Record]:
-    records: list[Record] = []
-    for _ in range(100):
-        page = await caller.store.scan(wanted, cursor=cursor, limit=limit, timeout=TIMEOUT)
-        assert len(page.records) <= limit, f"a page of {limit} has {len(page.records)} records"
-        records += page.records
-        cursor = page.cursor
-        if cursor is None:
-            return records
-    raise AssertionError("the scan never ends")
+    async def fetch(following: bytes | None) -> tuple[list[Record], bytes | None]:
+        page = await caller.store.scan(wanted, cursor=following or cursor, limit=limit, timeout=TIMEOUT)
+        return page.records, page.cursor
+
+    return await all_pages(fetch, limit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from onceward.protocol.runtime import Runtime
 from onceward.runtime import bridge
@@ -20,20 +20,12 @@ DEADLOCK_TIMEOUT = 60.0
 """Seconds after which a race counts as a deadlock: much longer than the slowest machine needs."""
 
 
-class RuntimeKind(Protocol):
-    """How a check runs: `new_runtime` returns a runtime for each store, `close_runtime` ends it.
-
-    `run_concurrently` runs jobs at the same time. It returns their results in order, or raises the first error.
-    """
-
-    def run(self, body: Coroutine[Any, Any, T]) -> T: ...
-    def new_runtime(self) -> Runtime: ...
-    def close_runtime(self, runtime: Runtime) -> None: ...
-    async def run_concurrently(self, jobs: Sequence[Job[T]]) -> list[T]: ...
-
-
 class SyncRuntimeKind:
-    """Runs the body without an event loop; jobs are threads."""
+    """Runs the body without an event loop; jobs are threads.
+
+    `new_runtime` returns a runtime for a store. `run_concurrently` returns the results in the order of the jobs, or
+    raises the first error.
+    """
 
     def run(self, body: Coroutine[Any, Any, T]) -> T:
         return bridge.run(body)
@@ -87,4 +79,5 @@ class AsyncRuntimeKind:
             raise AssertionError(f"deadlock: a call is still waiting after {DEADLOCK_TIMEOUT:g} s") from None
 
 
+RuntimeKind = SyncRuntimeKind | AsyncRuntimeKind
 RUNTIME_KINDS: dict[str, RuntimeKind] = {"blocking": SyncRuntimeKind(), "asyncio": AsyncRuntimeKind()}

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from onceward.protocol.record import Record
 
 from .counterexample import shrink
-from .explanation import explain, explain_clock
+from .explanation import Explainer, explain_clock
 from .operation import READ_ONLY, Lookup, Operation
 from .search import BUDGET, Case, OptionalOperation, OutOfBudget, Search
 from .timeline import Timeline
@@ -89,7 +89,12 @@ def check(
     histories: dict[bytes, list[Operation]] = {}
     for operation in everything:
         histories.setdefault(operation.id, []).append(operation)
-    violations, undecided, evaluations = _clock_violations(timeline), [], 0
+    violations: list[Violation] = []
+    undecided: list[bytes] = []
+    evaluations = 0
+    went_back = timeline.contradiction()
+    if went_back is not None:
+        violations.append(Violation(None, explain_clock(went_back), list(went_back)))
     for id, history in histories.items():
         search = Search(case_of(history, timeline, (start or {}).get(id)), budget)
         try:
@@ -155,9 +160,4 @@ def overlapping(history: list[Operation]) -> int:
 def _violation(id: bytes, history: list[Operation], timeline: Timeline, start: Record | None) -> Violation:
     found = shrink(case_of(history, timeline, start))
     shown = [*found.case.required, *(candidate.operation for candidate in found.case.optional)]
-    return Violation(id, explain(found, len(history)), shown)
-
-
-def _clock_violations(timeline: Timeline) -> list[Violation]:
-    found = timeline.contradiction()
-    return [] if found is None else [Violation(None, explain_clock(found), list(found))]
+    return Violation(id, "\n".join(Explainer(found).lines(len(history))), shown)

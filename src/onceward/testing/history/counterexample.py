@@ -19,6 +19,7 @@ from onceward.protocol.requests import Verdict
 
 from .operation import READ_ONLY, Operation
 from .search import Case, DeadEnd, OptionalOperation, OutOfBudget, Search
+from .timeline import end_of
 
 UNCHANGED = frozenset(Verdict) - {Verdict.ACQUIRED, Verdict.OK, Verdict.REPLAY, Verdict.PARKED}
 """Verdicts without a change in any row of the state table."""
@@ -45,7 +46,7 @@ class Counterexample(Struct, frozen=True):
 
 def shrink(case: Case) -> Counterexample:
     """Return a small counterexample of a case that has no valid order."""
-    by_return = sorted(case.required, key=_returned)
+    by_return = sorted(case.required, key=end_of)
     first, last = 1, len(by_return)
     while first < last:
         middle = (first + last) // 2
@@ -58,7 +59,7 @@ def shrink(case: Case) -> Counterexample:
     origin = next((one for one in _before(small, culprit) if _has_no_order(_from(small, one))), None)
     if origin is not None:
         small = _from(small, origin)
-    for one in sorted(small.required, key=_returned):
+    for one in sorted(small.required, key=end_of):
         if one is not culprit:
             less = _without(small, one)
             small = less if _has_no_order(less) else small
@@ -79,41 +80,37 @@ def _has_no_order(case: Case) -> bool:
 
 
 def _until(case: Case, culprit: Operation) -> Case:
-    end = _returned(culprit)
+    end = end_of(culprit)
     return replace(
         case,
-        required=[one for one in case.required if _returned(one) <= end],
+        required=[one for one in case.required if end_of(one) <= end],
         optional=[
             *(candidate for candidate in case.optional if candidate.operation.called <= end),
-            *(OptionalOperation(one) for one in case.required if one.called <= end < _returned(one)),
+            *(OptionalOperation(one) for one in case.required if one.called <= end < end_of(one)),
         ],
     )
 
 
 def _before(case: Case, culprit: Operation) -> list[Operation]:
     """Return the operations answered before the culprit was called, the latest first."""
-    before = [one for one in case.required if _returned(one) < culprit.called and one.shows_whole_record]
-    return sorted(before, key=_returned, reverse=True)[:MAX_ORIGINS]
+    before = [one for one in case.required if end_of(one) < culprit.called and one.shows_whole_record]
+    return sorted(before, key=end_of, reverse=True)[:MAX_ORIGINS]
 
 
 def _from(case: Case, origin: Operation) -> Case:
     """Return the case that starts with this answer."""
     assert origin.answer is not None
-    beside = [one for one in case.required if one is not origin and one.called <= _returned(origin)]
+    beside = [one for one in case.required if one is not origin and one.called <= end_of(origin)]
     return replace(
         case,
         start=origin.answer.record,
-        required=[one for one in case.required if one.called > _returned(origin)],
+        required=[one for one in case.required if one.called > end_of(origin)],
         optional=[
             candidate
             for candidate in [*case.optional, *map(OptionalOperation, beside)]
-            if _may_follow(candidate.operation, origin)
+            if end_of(candidate.operation) >= origin.called
         ],
     )
-
-
-def _may_follow(one: Operation, origin: Operation) -> bool:
-    return one.returned is None or one.returned >= origin.called
 
 
 def _without(case: Case, one: Operation) -> Case:
@@ -122,8 +119,3 @@ def _without(case: Case, one: Operation) -> Case:
     if isinstance(one.request, READ_ONLY) or one.answer.verdict in UNCHANGED:
         return replace(case, required=rest)
     return replace(case, required=rest, optional=[*case.optional, OptionalOperation(one)])
-
-
-def _returned(one: Operation) -> int:
-    assert one.returned is not None, "answered operations have returned"
-    return one.returned

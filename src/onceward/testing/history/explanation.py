@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from onceward.protocol.record import Record
+from onceward.testing.conformance.lookup import LOOKUP_FIELDS
 
 from .counterexample import Counterexample
-from .operation import LOOKUP_FIELDS, Lookup, Operation, Scan, outcome
+from .operation import Lookup, Operation, Scan, outcome
 from .search import DeadEnd
 from .timeline import Contradiction
 
@@ -50,6 +51,7 @@ class Explainer:
         self._zero = min([*nows, *starts], default=0)
 
     def lines(self, operations: int) -> Iterator[str]:
+        """Yield the whole text. `operations` is the size of the key's history."""
         found = self._found
         required = {id(one) for one in found.case.required}
         yield f"{_name(found)}: no order explains these answers."
@@ -76,13 +78,13 @@ class Explainer:
         return sorted(orders.values(), key=lambda one: (-len(one.order), _distance(one)))[:MAX_ORDERS]
 
     def _dead_end_lines(self, dead_end: DeadEnd) -> Iterator[str]:
-        order = ", then ".join(self._placement(one, now) for one, now in dead_end.order)
+        order = ", then ".join(
+            self._names[id(one)] + (f" at {self.time(now)}" if one.answer is None else "")
+            for one, now in dead_end.order
+        )
         yield f"  After {order} there is {self.record(dead_end.record)}:" if order else "  From this state:"
         for one in dead_end.left:
             yield f"    {self._names[id(one)]} {self._problem(dead_end.record, one)}"
-
-    def _placement(self, one: Operation, now: int) -> str:
-        return self._names[id(one)] + (f" at {self.time(now)}" if one.answer is None else "")
 
     def _problem(self, record: Record | None, one: Operation) -> str:
         assert one.answer is not None
@@ -106,11 +108,8 @@ class Explainer:
         """Return the token, nonce, lease and force of the request."""
         request = one.request
         names = [name for name in ("token", "token_seen", "nonce", "lease", "force") if hasattr(request, name)]
-        return (
-            " (" + ", ".join(f"{name} {self._value(name, getattr(request, name))}" for name in names) + ")"
-            if names
-            else ""
-        )
+        details = ", ".join(f"{name} {self._value(name, getattr(request, name))}" for name in names)
+        return f" ({details})" if details else ""
 
     def record(self, record: Record | None) -> str:
         if record is None:
@@ -143,11 +142,6 @@ class Explainer:
         if isinstance(value, str):
             return f"{str(value)!r:.60}" if name != "state" else str(value)
         return f"{value:,}" if type(value) is int else f"{value!r:.60}"
-
-
-def explain(found: Counterexample, operations: int) -> str:
-    """Return the whole text. `operations` is the size of the key's history."""
-    return "\n".join(Explainer(found).lines(operations))
 
 
 def explain_clock(found: Contradiction) -> str:

@@ -12,23 +12,18 @@ from msgspec.structs import replace
 
 from onceward.errors import StoreUnavailable
 from onceward.protocol.ports import Filter, Store
-from onceward.protocol.record import AfterCrash, Record, RecordState
+from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import (
     Answer,
     AnySettlement,
     ClaimRequest,
-    Complete,
     ExpectedRecord,
-    Fail,
-    Park,
-    Release,
     Renewal,
-    Resolution,
-    Resolve,
     Validity,
     Verdict,
 )
 from onceward.runtime.nonce import nonce as new_nonce
+from onceward.testing.conformance.histories import RandomRequests
 
 T = TypeVar("T", ClaimRequest, Renewal, AnySettlement)
 Pause = Callable[[int], Coroutine[Any, Any, None]]
@@ -72,6 +67,19 @@ def id_of(name: str) -> bytes:
     return hashlib.sha256(f"{SCOPE}\0{name}".encode()).digest()
 
 
+def random_requests(unit: int) -> RandomRequests:
+    """Return requests with leases and windows of a few units. Few leases never expire, and few payloads differ."""
+    windows = [Validity(lasting=number * unit) for number in (1, 2, 8)] * 2
+    windows += [Validity(lasting=number * unit, slide=number * unit) for number in (1, 2, 8)]
+    return RandomRequests(
+        leases=[*[unit, 2 * unit, 4 * unit, 12 * unit] * 8, None],
+        fingerprints=[*[b"\1one"] * 8, b"\1two", b"\2one", b""],
+        max_attempts=[0, 0, 0, 2, 3],
+        retry_delays=[0, unit],
+        validities=[*windows, *[Validity(), Validity(until=INEXACT_AS_FLOAT)] * 3],
+    )
+
+
 class LoadWorker:
     """One caller with its own store; `step` sends one request. The same `rng` seed gives the same requests."""
 
@@ -93,6 +101,7 @@ class LoadWorker:
         self._pause = pause
         self._names = [NAMES[number] if number < len(NAMES) else f"order {number}" for number in range(keys)]
         self._time_unit = time_unit
+        self._random = random_requests(time_unit)
         self._grants: dict[bytes, list[Record]] = {}
         self._seen: dict[bytes, Record] = {}
         self._sent: list[Callable[[], Coroutine[Any, Any, None]]] = []
@@ -106,18 +115,19 @@ class LoadWorker:
     # ── the steps ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def claim(self) -> None:
-        requests = [self._claim_request(name) for name in self._random_names()]
+        requests = [
+            replace(self._random.claim(self._rng), id=id_of(name), scope=SCOPE, key=name, nonce=new_nonce())
+            for name in self._random_names()
+        ]
         self._remember_to_repeat(lambda: self._claim(requests))
         await self._claim(requests)
 
     async def renew(self) -> None:
-        leases = [self._rng.choice([1, 2, 4]) * self._time_unit for _ in range(2)]
-        ids = self._random_ids()
-        renewals = [Renewal(id, *self._owner(id), lease=leases[0], note=self._note()) for id in ids]
-        await self._send(self._heartbeat.renew, renewals)
+        await self._send(self._heartbeat.renew, [self._owner_request(id, "renew") for id in self._random_ids()])
 
     async def settle(self) -> None:
-        settlements = [self._settlement(id) for id in self._random_ids()]
+        kinds = self._rng.choices(["complete", "fail", "park", "release"], [5, 3, 1, 2], k=len(self._names))
+        settlements = [self._owner_request(id, kind) for id, kind in zip(self._random_ids(), kinds, strict=False)]
         self._remember_to_repeat(lambda: self._send(self._store.settle, settlements))
         await self._send(self._store.settle, settlements)
 
@@ -130,10 +140,10 @@ class LoadWorker:
         id = self._random_ids()[0]
         seen = self._seen.get(id)
         token, state = (1, RecordState.PARKED) if seen is None else (seen.token, seen.state)
-        resolution = self._rng.choice(list(Resolution))
-        request = Resolve(id, token + (self._rng.random() < WRONG_OWNER_RATE), resolution, **self._value())
+        token += self._rng.random() < WRONG_OWNER_RATE
         force = self._rng.random() < FORCE_RATE
-        await self._send(self._store.settle, [replace(request, state_seen=state, force=force)])
+        request: Any = self._random.request(self._rng, "resolve")
+        await self._send(self._store.settle, [replace(request, id=id, token_seen=token, state_seen=state, force=force)])
 
     async def read(self) -> None:
         ids = self._random_ids()
@@ -199,23 +209,9 @@ class LoadWorker:
     def _random_ids(self) -> list[bytes]:
         return [id_of(name) for name in self._random_names()]
 
-    # ── random requests ─────────────────────────────────────────────────────────────────────────────────────────
-
-    def _claim_request(self, name: str) -> ClaimRequest:
-        rng = self._rng
-        return ClaimRequest(
-            id=id_of(name),
-            scope=SCOPE,
-            key=name,
-            nonce=new_nonce(),
-            lease=None if rng.random() < 0.03 else rng.choice([1, 2, 4, 12]) * self._time_unit,
-            fingerprint=rng.choice([*[b"\1one"] * 8, b"\1two", b"\2one", b""]),
-            arguments=rng.choice([{}, {"x": "1a"}]),
-            after_crash=rng.choice([*[AfterCrash.RERUN] * 4, *AfterCrash]),
-            max_attempts=rng.choice([0, 0, 0, 2, 3]),
-            owner=rng.choice(["", "worker é"]),
-            note=self._note(),
-        )
+    def _owner_request(self, id: bytes, kind: str) -> Any:
+        token, nonce = self._owner(id)
+        return replace(self._random.request(self._rng, kind), id=id, token=token, nonce=nonce)
 
     def _owner(self, id: bytes) -> tuple[int, bytes]:
         """Return a token and nonce: mostly those of the last grant."""
@@ -229,48 +225,3 @@ class LoadWorker:
         if seen is not None:
             others += [(seen.token, seen.nonce), (seen.token, b"another one's"), (seen.token - 1, seen.nonce)]
         return self._rng.choice(others)
-
-    def _settlement(self, id: bytes) -> AnySettlement:
-        rng = self._rng
-        token, nonce = self._owner(id)
-        error: dict[str, Any] = {
-            "error_type": "ValueError",
-            "error": rng.choice(["", "no é\0, no"]),
-            "note": self._note(),
-        }
-        kind = rng.choices(["complete", "fail", "park", "release"], [5, 3, 1, 2])[0]
-        if kind == "complete":
-            return Complete(id, token, nonce, **self._value())
-        if kind == "park":
-            return Park(id, token, nonce, **error)
-        if kind == "release":
-            return Release(id, token, nonce)
-        return Fail(
-            id,
-            token,
-            nonce,
-            final=rng.random() < 0.3,
-            known=rng.random() < 0.5,
-            retry_in=rng.choice([0, self._time_unit]),
-            max_attempts=rng.choice([0, 0, 2]),
-            validity=self._validity(),
-            **error,
-        )
-
-    def _value(self) -> dict[str, Any]:
-        number = self._rng.randrange(4)
-        return {
-            "result": (b"done", b"", None, None)[number],
-            "digest": b"digest %d" % number,
-            "stored": number < 3,
-            "validity": self._validity(),
-            "note": self._note(),
-        }
-
-    def _validity(self) -> Validity:
-        length = self._rng.choice([1, 2, 8]) * self._time_unit
-        kinds = [Validity(lasting=length), Validity(lasting=length), Validity(lasting=length, slide=length), Validity()]
-        return self._rng.choice([*kinds, Validity(until=INEXACT_AS_FLOAT)])
-
-    def _note(self) -> dict[str, str]:
-        return self._rng.choice([{}, {}, {"page": str(self._rng.randrange(9))}])

@@ -16,6 +16,7 @@ from typing import Protocol
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from onceward.errors import ConfigurationError
 from onceward.protocol.requests import Answer
@@ -47,16 +48,8 @@ class Log(Protocol):
         """
 
 
-class _Call(Struct, frozen=True):
-    by: str
-    at: int
-    request: Request
-
-
-class _End(Struct, frozen=True):
-    at: int | None
-    answer: Answer | None
-    error: str = ""
+NO_ANSWER = "no answer"
+"""The error of a call that has not ended."""
 
 
 class MemoryLog:
@@ -64,26 +57,26 @@ class MemoryLog:
 
     def __init__(self) -> None:
         self._numbers = count()
-        self._calls: dict[int, _Call] = {}
-        self._ends: dict[int, _End] = {}
+        self._operations: dict[int, Operation] = {}
 
     def called(self, at: int, by: str, requests: Sequence[Request]) -> Sequence[int]:
         numbers = [next(self._numbers) for _ in requests]
         for number, request in zip(numbers, requests, strict=True):
-            self._calls[number] = _Call(by, at, request)
+            self._operations[number] = Operation(by, request, at, None, None, NO_ANSWER)
         return numbers
 
     def answered(self, at: int, numbers: Sequence[int], answers: Sequence[Answer]) -> None:
         for number, answer in zip(numbers, answers, strict=True):
-            self._ends[number] = _End(at, answer)
+            self._operations[number] = replace(self._operations[number], returned=at, answer=answer, error="")
 
     def raised(self, at: int, numbers: Sequence[int], error: str, *, late_effects: bool) -> None:
+        returned = None if late_effects else at
         for number in numbers:
-            self._ends[number] = _End(None if late_effects else at, None, error)
+            self._operations[number] = replace(self._operations[number], returned=returned, error=error)
 
     def operations(self) -> list[Operation]:
         """Return the history so far. Calls in progress have no answer."""
-        return _pair_events(dict(self._calls), dict(self._ends), None)
+        return list(self._operations.values())
 
 
 class _Line(Struct, omit_defaults=True):
@@ -93,25 +86,15 @@ class _Line(Struct, omit_defaults=True):
     number: int = -1
     by: str = ""
     verb: str = ""
-    request: Request | None = None
+    request: Raw = Raw()  # its type is known only after the verb is
     answer: Answer | None = None
     error: str = ""
     late_effects: bool = False
     ended: bool = False
 
 
-class _StoredLine(Struct):
-    """One event as it is read: the type of the request is known only after the verb is."""
-
-    at: int
-    number: int = -1
-    by: str = ""
-    verb: str = ""
-    request: Raw = Raw()
-    answer: Answer | None = None
-    error: str = ""
-    late_effects: bool = False
-    ended: bool = False
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(_Line).decode
 
 
 class FileLog:
@@ -121,7 +104,6 @@ class FileLog:
         self.path = Path(path)
         self._pid = os.getpid()
         self._numbers = count()
-        self._encode = msgspec.json.Encoder().encode
         self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, PERMISSIONS)
 
     def close(self) -> None:
@@ -135,7 +117,7 @@ class FileLog:
             )
         numbers = [next(self._numbers) for _ in requests]
         self._write(
-            _Line(at, number, by, VERBS[type(request)], request)
+            _Line(at, number, by, VERBS[type(request)], Raw(_encode(request)))
             for number, request in zip(numbers, requests, strict=True)
         )
         return numbers
@@ -147,7 +129,7 @@ class FileLog:
         self._write(_Line(at, number, error=error or "error", late_effects=late_effects) for number in numbers)
 
     def _write(self, lines: Iterable[_Line]) -> None:
-        os.write(self._file, b"".join(self._encode(line) + b"\n" for line in lines))
+        os.write(self._file, b"".join(_encode(line) + b"\n" for line in lines))
 
 
 def mark_ended(path: str | os.PathLike[str]) -> None:
@@ -155,7 +137,7 @@ def mark_ended(path: str | os.PathLike[str]) -> None:
 
     Call this only for a store in a file. A server may still execute the request of a dead client.
     """
-    line = msgspec.json.encode(_Line(time.monotonic_ns(), ended=True))
+    line = _encode(_Line(time.monotonic_ns(), ended=True))
     with Path(path).open("ab") as file:
         file.write(b"\n" + line + b"\n")  # terminates a line that the kill left incomplete
 
@@ -167,38 +149,30 @@ def read_logs(paths: Iterable[str | os.PathLike[str]]) -> list[Operation]:
 
 def read_log(path: str | os.PathLike[str]) -> list[Operation]:
     """Return the history that one process wrote to the file at `path`."""
-    decode = msgspec.json.Decoder(_StoredLine).decode
-    calls: dict[int, _Call] = {}
-    ends: dict[int, _End] = {}
+    operations: dict[int, Operation] = {}
     ended: int | None = None
     lines = [line for line in Path(path).read_bytes().split(b"\n") if line]
     for position, text in enumerate(lines):
         try:
-            line = decode(text)
+            line = _decode(text)
         except msgspec.DecodeError:
             if position + 1 == len(lines) or _is_end_marker(lines[position + 1]):
                 continue
             raise
         if line.verb:
             request = msgspec.json.decode(line.request, type=KINDS[line.verb])
-            calls[line.number] = _Call(line.by, line.at, request)
+            operations[line.number] = Operation(line.by, request, line.at, None, None, NO_ANSWER)
         elif line.ended:
             ended = line.at
         else:
-            ends[line.number] = _End(None if line.late_effects else line.at, line.answer, line.error)
-    return _pair_events(calls, ends, ended)
+            returned = None if line.late_effects else line.at
+            before = operations[line.number]
+            operations[line.number] = replace(before, returned=returned, answer=line.answer, error=line.error)
+    return [replace(one, returned=ended) if one.error == NO_ANSWER else one for one in operations.values()]
 
 
 def _is_end_marker(text: bytes) -> bool:
     try:
-        return msgspec.json.decode(text, type=_StoredLine).ended
+        return _decode(text).ended
     except msgspec.DecodeError:
         return False
-
-
-def _pair_events(calls: dict[int, _Call], ends: dict[int, _End], ended: int | None) -> list[Operation]:
-    never = _End(ended, None, "no answer")
-    return [
-        Operation(call.by, call.request, call.at, end.at, end.answer, end.error)
-        for call, end in ((call, ends.get(number, never)) for number, call in calls.items())
-    ]

@@ -22,6 +22,7 @@ from onceward.protocol.requests import (
     Verdict,
 )
 from onceward.protocol.transitions import purgeable
+from onceward.testing.conformance.lookup import LOOKUP_FIELDS
 
 
 class Forget(Struct, frozen=True):
@@ -146,21 +147,6 @@ def outcome(record: Record | None, request: Request, now: int) -> Step:
     If nothing changes, return the same record object.
     """
     return _RULES[type(request)](record, request, now)
-
-
-LOOKUP_FIELDS = (
-    "state",
-    "token",
-    "attempt",
-    "fingerprint",
-    "result",
-    "stored",
-    "valid_until",
-    "slide",
-    "owner",
-    "min_reader",
-)
-"""The fields of a record that a lookup returns: those of `CompletedRecord`."""
 
 
 def partial_record(id: bytes, done: CompletedRecord) -> Record:

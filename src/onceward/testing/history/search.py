@@ -28,7 +28,7 @@ from onceward.protocol.requests import Answer
 
 from .instants import Hints, intervals
 from .operation import Lookup, Operation, Scan, answer_shows, outcome, possible_records
-from .timeline import END_OF_TIME
+from .timeline import END_OF_TIME, end_of
 
 BUDGET = 2_000_000
 """Evaluations of the state table: a few seconds. A history with a valid order needs a few times its length."""
@@ -99,9 +99,9 @@ class Search:
         self._remember = remember
         self._required = sorted(case.required, key=lambda one: one.called)
         self._calls = [one.called for one in self._required]
-        self._returns = [_end(one) for one in self._required]
+        self._returns = [end_of(one) for one in self._required]
         self._optional = case.optional
-        self._ends = [_end(one.operation) for one in case.optional]
+        self._ends = [end_of(one.operation) for one in case.optional]
         self._by_end = sorted(range(len(self._ends)), key=self._ends.__getitem__)
         self._sorted_ends = sorted(self._ends)
         self._hints = Hints(case.required, [candidate.operation for candidate in case.optional])
@@ -307,10 +307,6 @@ class Search:
         if not any(True for now in intervals(low, high, record) for _ in self._changes(record, operation, now)):
             return []
         return self._hints.instants(low, high, record, operation.request, goal)
-
-
-def _end(operation: Operation) -> int:
-    return END_OF_TIME if operation.returned is None else operation.returned
 
 
 def _answer(operation: Operation) -> Answer:

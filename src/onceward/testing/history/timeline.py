@@ -31,10 +31,10 @@ class Timeline:
         self.tolerance = tolerance
         with_time = [one for one in operations if one.answer is not None and not isinstance(one.request, Lookup)]
         answered = with_time if tolerance is not None else []
-        self._by_return = sorted(answered, key=_returned)
-        self._by_call = sorted(answered, key=_called)
-        self._returns = [_returned(one) for one in self._by_return]
-        self._calls = [_called(one) for one in self._by_call]
+        self._by_return = sorted(answered, key=end_of)
+        self._by_call = sorted(answered, key=lambda one: one.called)
+        self._returns = [end_of(one) for one in self._by_return]
+        self._calls = [one.called for one in self._by_call]
         self._highest = list(accumulate(map(_now, self._by_return), max))
         self._lowest = list(accumulate(map(_now, reversed(self._by_call)), min))[::-1]
 
@@ -57,11 +57,8 @@ class Timeline:
         return None
 
 
-def _called(one: Operation) -> int:
-    return one.called
-
-
-def _returned(one: Operation) -> int:
+def end_of(one: Operation) -> int:
+    """Return when the call returned. Without a return, it may take effect at any later time."""
     return END_OF_TIME if one.returned is None else one.returned
 
 

@@ -5,8 +5,7 @@ kills them, or stops them for longer than their lease, at random points. For POS
 then `run.py` and `supervisor.py`.
 """
 
-from .contract import Audit, Effect, HandlerResult, StormEvent, StormSetting, System
-from .errors import Trouble
+from .contract import Audit, Effect, HandlerResult, StormEvent, StormSetting, System, Trouble
 from .plan import Plan
 from .program import main
 from .run import Run, storm

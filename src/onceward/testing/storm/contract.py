@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 from msgspec import Struct
 
@@ -18,15 +18,8 @@ ACKNOWLEDGED: tuple[ResultKind, ...] = ("executed", "replayed", "stale", "parked
 """Results that acknowledge a delivery. After any other result it is delivered again."""
 
 
-_RESULT_KINDS: dict[str, ResultKind] = {
-    "executed": "executed",
-    "replayed": "replayed",
-    "stale": "stale",
-    "parked": "parked",
-    "mismatch": "rejected",
-    "running": "running",
-    "unknown": "failed",  # the next delivery finds out from the record
-}
+class Trouble(Exception):
+    """The run cannot be finished, so it proves nothing about the promises."""
 
 
 class StormEvent(Struct, frozen=True):
@@ -50,7 +43,9 @@ class HandlerResult(Struct, frozen=True):
         """Return the result for an `outcome` of Onceward, by the same rule as a queue consumer."""
         if isinstance(outcome, Failed):
             return cls("rejected" if outcome.final else "failed", why=f"{outcome.error_type}: {outcome.error}")
-        return cls(_RESULT_KINDS[outcome.kind], outcome.attempt if outcome.executed else 0)
+        other_names = {"mismatch": "rejected", "unknown": "failed"}  # the next delivery finds out from the record
+        kind = cast("ResultKind", other_names.get(outcome.kind, outcome.kind))
+        return cls(kind, outcome.attempt if outcome.executed else 0)
 
 
 class StormSetting(Struct, frozen=True):

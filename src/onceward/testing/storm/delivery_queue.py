@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Container
 
 from .traffic import StormDelivery, Traffic
@@ -17,32 +16,24 @@ class DeliveryQueue:
         self._unacknowledged: dict[int, StormDelivery] = {}
         self._exhausted = False
 
-    def take(self, now: float) -> StormDelivery | None:
-        """Return the next delivery, or None if there is none at this time."""
-        while self._scheduled and self._scheduled[0][0] <= now:
-            _, _, again = heapq.heappop(self._scheduled)
-            if self.is_unacknowledged(again):
-                return again
+    def take(self, now: float, among: Container[int] | None = None) -> StormDelivery | None:
+        """Return the next delivery, or None if there is none at this time.
+
+        With `among`, return only a delivery that was put back and has one of these numbers.
+        """
+        self._scheduled = [entry for entry in self._scheduled if self.is_unacknowledged(entry[2])]
+        due = [entry for entry in self._scheduled if entry[0] <= now and (among is None or entry[1] in among)]
+        if due:
+            self._scheduled.remove(min(due))
+            return min(due)[2]
+        if among is not None:
+            return None
         delivery = next(self._traffic, None)
         if delivery is None:
             self._exhausted = True
         else:
             self._unacknowledged[delivery.number] = delivery
         return delivery
-
-    def take_scheduled(self, now: float, among: Container[int]) -> StormDelivery | None:
-        """Return the next delivery that was put back and has one of these numbers, or None."""
-        due = (
-            entry
-            for entry in self._scheduled
-            if entry[0] <= now and entry[1] in among and self.is_unacknowledged(entry[2])
-        )
-        entry = min(due, default=None)
-        if entry is None:
-            return None
-        self._scheduled.remove(entry)
-        heapq.heapify(self._scheduled)
-        return entry[2]
 
     def is_unacknowledged(self, delivery: StormDelivery) -> bool:
         """Return whether it was delivered at least once and is not acknowledged."""
@@ -54,7 +45,7 @@ class DeliveryQueue:
 
     def put_back(self, delivery: StormDelivery, at: float) -> None:
         """Schedule a delivery to be delivered again, not before this time."""
-        heapq.heappush(self._scheduled, (at, delivery.number, delivery))
+        self._scheduled.append((at, delivery.number, delivery))
 
     def stop(self) -> None:
         """Deliver nothing new from now on."""

@@ -1,7 +1,8 @@
 """The fork server: a process that has imported the system, and forks a worker in a few milliseconds.
 
-Starting Python and importing everything takes longer than most handlers, and a storm kills often. So the supervisor
-sends requests to this process over a socket, one at a time:
+Starting Python and importing everything takes longer than most handlers, and a storm kills often. If the system has
+threads, this process cannot fork, and starts a new Python for each worker. The supervisor sends requests over a socket,
+one at a time:
 
     start, with two pipes   → the process id of a new worker
     wait PID SECONDS        → its exit status; it is killed if it has not ended by then
@@ -22,17 +23,19 @@ import threading
 import time
 
 from .find_system import find_system
-from .pipes import MAX_MESSAGE, PAUSE, RESUME, START, THREADS, WAIT
+from .pipes import MAX_MESSAGE, PAUSE, RESUME, START, WAIT
 from .worker import take_pipes, work
 
 POLL_INTERVAL = 0.005
 
 
-def serve(connection: socket.socket) -> bool:
+def serve(connection: socket.socket, path: str) -> bool:
     """Serve requests until the supervisor closes the socket.
 
     Return True in a forked worker, whose pipes are standard input and output.
     """
+    # A fork has no other threads, and their locks would stay locked. On macOS, even unused libraries may break a fork.
+    forks = threading.active_count() == 1 and sys.platform != "darwin"
     paused: set[int] = set()
     while True:
         request, pipes, _, _ = socket.recv_fds(connection, MAX_MESSAGE, 2)
@@ -42,7 +45,7 @@ def serve(connection: socket.socket) -> bool:
             return False
         word, *arguments = request.split()
         if word == START:
-            worker = os.fork()
+            worker = os.fork() if forks else _spawn(path, pipes)
             if not worker:
                 _become_worker(pipes)
                 return True
@@ -75,6 +78,12 @@ def _become_worker(pipes: list[int]) -> None:
         os.close(pipe)
 
 
+def _spawn(path: str, pipes: list[int]) -> int:
+    command = [sys.executable, "-m", "onceward.testing.storm.worker", path]
+    moved = [(os.POSIX_SPAWN_DUP2, pipe, standard) for pipe, standard in zip(pipes, (0, 1), strict=True)]
+    return os.posix_spawn(sys.executable, command, os.environ, file_actions=moved)
+
+
 def _wait_for(worker: int, seconds: float) -> int:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -87,17 +96,15 @@ def _wait_for(worker: int, seconds: float) -> int:
 
 
 def main(path: str, number: int) -> None:
-    """Serve on the socket with this file descriptor. The first message says whether this process can fork at all."""
+    """Serve on the socket with this file descriptor. The first message says that the system was imported."""
     import logging
 
     logging.basicConfig(level=logging.WARNING)
     find_system(path)
     with socket.socket(fileno=number) as connection:
-        if threading.active_count() > 1:  # a fork has no other threads, and their locks would stay locked
-            connection.sendall(THREADS)
-        else:
-            connection.sendall(START)
-        if not serve(connection):
+        connection.set_inheritable(False)
+        connection.sendall(START)
+        if not serve(connection, path):
             return
     work(path, *take_pipes())
 

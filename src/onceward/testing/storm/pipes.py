@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from msgspec import MsgspecError, Struct, json
 
-from .contract import HandlerResult, StormSetting
-from .errors import Trouble
+from .contract import HandlerResult, StormSetting, Trouble
 from .traffic import StormDelivery
 
 READY = 0  # the delivery number of the message that a worker sends when it has opened everything
 
 START, WAIT, PAUSE, RESUME = b"start", b"wait", b"pause", b"resume"
-"""Requests to the fork server. START is also its greeting if it can fork."""
-THREADS = b"threads"
-"""Its greeting if it has threads and must not fork."""
+"""Requests to the fork server. START is also its greeting."""
 MAX_MESSAGE = 100  # bytes of such a message
 
 
@@ -26,14 +23,6 @@ class DeliveryResult(Struct, frozen=True):
 
 def encode_line(thing: StormSetting | StormDelivery | DeliveryResult) -> bytes:
     return json.encode(thing) + b"\n"
-
-
-def decode_setting(text: bytes) -> StormSetting:
-    return json.decode(text, type=StormSetting)
-
-
-def decode_delivery(text: bytes) -> StormDelivery:
-    return json.decode(text, type=StormDelivery)
 
 
 def decode_result(text: bytes) -> DeliveryResult:

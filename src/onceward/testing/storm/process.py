@@ -1,4 +1,4 @@
-"""Worker processes in the view of the supervisor. A fork server forks them, or each starts a new Python."""
+"""Worker processes in the view of the supervisor. The fork server starts them."""
 
 from __future__ import annotations
 
@@ -9,90 +9,24 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import IO, Protocol, Self
+from typing import IO, Self
 
 from . import pipes as messages
-from .contract import StormSetting
-from .errors import Trouble
+from .contract import StormSetting, Trouble
 from .traffic import StormDelivery
 
 EXIT_TIMEOUT = 10.0  # seconds for an idle worker to exit by itself
 KILL_TIMEOUT = 5.0  # seconds for a killed worker to be gone
 
 
-class ProcessHandle(Protocol):
-    """A process that was started."""
-
-    @property
-    def number(self) -> int:
-        """The process id."""
-        ...
-
-    def kill(self) -> None:
-        """Send SIGKILL."""
-        ...
-
-    def wait(self, timeout: float) -> int:
-        """Wait for the process and return its exit status; kill it after the timeout. May be called again."""
-        ...
-
-
-class SpawnedProcess:
-    """A process with its own Python interpreter."""
-
-    def __init__(self, system: str, inbox: int, outbox: int, log: IO[bytes]) -> None:
-        self._process = subprocess.Popen(  # noqa: S603 (our own worker)
-            [sys.executable, "-m", "onceward.testing.storm.worker", system],
-            env=environment(),
-            stdin=inbox,
-            stdout=outbox,
-            stderr=log,
-            start_new_session=True,  # as for the fork server
-        )
-
-    @property
-    def number(self) -> int:
-        return self._process.pid
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    def wait(self, timeout: float) -> int:
-        try:
-            return self._process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            return self._process.wait()
-
-
-class ForkedProcess:
-    """A child of the fork server."""
-
-    def __init__(self, number: int, fork_server: ForkServer) -> None:
-        self.number = number
-        self._fork_server = fork_server
-        self._status: int | None = None
-
-    def kill(self) -> None:
-        if self._status is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.number, signal.SIGKILL)
-
-    def wait(self, timeout: float) -> int:
-        if self._status is None:
-            self._status = self._fork_server.wait(self.number, timeout)
-        return self._status
-
-
 class ForkServer:
-    """Starts workers: with a process that forks them, if it can fork, otherwise one by one. A context manager."""
+    """The process that starts the workers. A context manager."""
 
     def __init__(self, system: str, log: IO[bytes]) -> None:
         self._system = system
         self._log = log
         self._socket, self._child_socket = socket.socketpair()
         self._awaiting_reply = False  # True after an interrupt between a request and its reply
-        self._forks = False
 
     def __enter__(self) -> Self:
         with self._child_socket:
@@ -104,7 +38,7 @@ class ForkServer:
                     self._system,
                     str(self._child_socket.fileno()),
                 ],
-                env=environment(),
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},  # what we can import
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
@@ -124,43 +58,28 @@ class ForkServer:
         """Wait until the fork server has imported the system. Return False if it could not; see the log."""
         self._socket.settimeout(timeout)
         try:
-            greeting = self._socket.recv(messages.MAX_MESSAGE)
+            return bool(self._socket.recv(messages.MAX_MESSAGE))
         except TimeoutError:
             return False
-        self._forks = (
-            greeting == messages.START and sys.platform != "darwin"
-        )  # on macOS even unused libraries may break a fork
-        return bool(greeting)
 
     def start(self, setting: StormSetting) -> Worker:
         """Start a worker. It is not ready yet."""
         their_inbox, our_outbox = os.pipe()
         our_inbox, their_outbox = os.pipe()
         try:
-            process: ProcessHandle = (
-                ForkedProcess(int(self._request(messages.START, [their_inbox, their_outbox])), self)
-                if self._forks
-                else SpawnedProcess(self._system, their_inbox, their_outbox, self._log)
-            )
+            number = int(self.request(messages.START, [their_inbox, their_outbox]))
         finally:
             os.close(their_inbox)
             os.close(their_outbox)
-        return Worker(process, self, os.fdopen(our_outbox, "wb"), our_inbox, setting)
+        return Worker(number, self, os.fdopen(our_outbox, "wb"), our_inbox, setting)
 
     def wait(self, number: int, timeout: float) -> int:
         """Return the exit status of a worker. After an interrupt, do not ask: all workers are killed together."""
         if self._awaiting_reply:
             return -signal.SIGKILL
-        return int(self._request(b"%s %d %f" % (messages.WAIT, number, timeout)))
+        return int(self.request(b"%s %d %f" % (messages.WAIT, number, timeout)))
 
-    def pause(self, number: int) -> None:
-        """Stop this process through the fork server: if we are killed, it knows which processes to resume."""
-        self._request(b"%s %d" % (messages.PAUSE, number))
-
-    def resume(self, number: int) -> None:
-        self._request(b"%s %d" % (messages.RESUME, number))
-
-    def _request(self, request: bytes, pipes: Sequence[int] = ()) -> bytes:
+    def request(self, request: bytes, pipes: Sequence[int] = ()) -> bytes:
         self._awaiting_reply = True
         try:
             socket.send_fds(self._socket, [request], pipes)
@@ -177,9 +96,9 @@ class Worker:
     """One worker process, and the delivery that it is processing."""
 
     def __init__(
-        self, process: ProcessHandle, fork_server: ForkServer, inbox: IO[bytes], outbox: int, setting: StormSetting
+        self, number: int, fork_server: ForkServer, inbox: IO[bytes], outbox: int, setting: StormSetting
     ) -> None:
-        self._process = process
+        self._number = number
         self._fork_server = fork_server
         self._lease = setting.lease
         self._inbox = inbox
@@ -214,13 +133,18 @@ class Worker:
 
     def kill(self) -> None:
         self.killed = True
-        self._process.kill()
+        if self._status is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._number, signal.SIGKILL)
 
     def pause(self, now: float, beyond: float) -> None:
-        """Stop the worker for longer than its lease, so that others have taken over when it resumes."""
+        """Stop the worker for longer than its lease, so that others have taken over when it resumes.
+
+        The fork server stops it: if we are killed, it knows which workers to resume.
+        """
         self.resumes_at = now + self._lease + beyond
         self.is_late = True
-        self._fork_server.pause(self._process.number)
+        self._fork_server.request(b"%s %d" % (messages.PAUSE, self._number))
 
     def pause_is_over(self, now: float) -> bool:
         """Return whether its pause has ended."""
@@ -228,7 +152,7 @@ class Worker:
 
     def resume(self) -> None:
         self.resumes_at = None
-        self._fork_server.resume(self._process.number)
+        self._fork_server.request(b"%s %d" % (messages.RESUME, self._number))
 
     @property
     def is_free(self) -> bool:
@@ -257,11 +181,6 @@ class Worker:
         """Wait for the worker and return its exit status."""
         if self._status is None:
             self.close_input()
-            self._status = self._process.wait(timeout)
+            self._status = self._fork_server.wait(self._number, timeout)
             os.close(self.outbox)
         return self._status
-
-
-def environment() -> dict[str, str]:
-    """Return an environment in which workers can import everything that we can."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

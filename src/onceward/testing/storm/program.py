@@ -16,8 +16,7 @@ from onceward.client.sync import Once
 from onceward.errors import ConfigurationError, OncewardError, StoreUnavailable
 from onceward.protocol.secrets import url_without_secrets
 
-from .contract import System
-from .errors import Trouble
+from .contract import System, Trouble
 from .find_system import find_system
 from .plan import Plan
 from .report import report
@@ -78,10 +77,8 @@ def store_error(url: str) -> str | None:
     try:
         with Once(url) as once:
             once.read("storm")
-    except StoreUnavailable as error:
-        return str(error)
-    except OncewardError:
-        return None
+    except OncewardError as error:
+        return str(error) if isinstance(error, StoreUnavailable) else None
     return None
 
 

@@ -16,9 +16,8 @@ from msgspec.structs import replace
 
 from onceward.errors import OncewardError
 
-from .contract import Audit, Effect, StormSetting
+from .contract import Audit, Effect, StormSetting, Trouble
 from .delivery_queue import DeliveryQueue
-from .errors import Trouble
 from .find_system import find_system
 from .plan import Plan
 from .score import Score

@@ -12,9 +12,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from . import pipes as messages
-from .contract import ACKNOWLEDGED, HandlerResult, StormSetting
+from .contract import ACKNOWLEDGED, HandlerResult, StormSetting, Trouble
 from .delivery_queue import DeliveryQueue
-from .errors import Trouble
 from .faults import FaultSchedule
 from .plan import Kill, Plan
 from .process import EXIT_TIMEOUT, ForkServer, Worker
@@ -60,7 +59,10 @@ class Supervisor:
                 while not self._queue.empty or any(worker.is_busy for worker in self._workers):
                     self._step()
                     show(self.score)
-                self._end_workers()
+                for worker in self._workers:  # they exit by themselves after the last acknowledgement, or are killed
+                    worker.close_input()
+                for worker in self._workers:
+                    worker.wait(EXIT_TIMEOUT)
             finally:
                 for worker in self._workers:
                     worker.kill()
@@ -83,10 +85,14 @@ class Supervisor:
     def _step(self) -> None:
         now = time.monotonic()
         self._update_progress(now)
-        self._resume_paused(now)
+        for worker in self._workers:
+            if worker.pause_is_over(now):
+                worker.resume()
         self._deliver(now)
         self._inject_faults(now)
-        self._receive_all(self._poll_timeout(now))
+        resume_times = [worker.resumes_at for worker in self._workers if worker.resumes_at is not None]
+        soon = [at - now for at in self._faults.times + resume_times if at > now]
+        self._receive_all(min([POLL_INTERVAL, *soon]))
         if now - self._last > self._plan.patience:
             raise Trouble(f"no delivery was acknowledged for {self._plan.patience:g} s{self._unfinished()}")
 
@@ -102,7 +108,7 @@ class Supervisor:
         if not self._must_hold_back(now):
             return self._queue.take(now)
         paused = {worker.current.number for worker in self._workers if worker.is_late and worker.current is not None}
-        return self._queue.take_scheduled(now, paused)
+        return self._queue.take(now, among=paused)
 
     def _receive_all(self, timeout: float) -> None:
         for key, _ in self._selector.select(timeout):
@@ -118,10 +124,6 @@ class Supervisor:
             if self.score.seconds >= self._plan.seconds:
                 self._queue.stop()
         self.score.progress = min(1.0, max(parts))
-
-    def _poll_timeout(self, now: float) -> float:
-        resume_times = [worker.resumes_at for worker in self._workers if worker.resumes_at is not None]
-        return min([POLL_INTERVAL, *(at - now for at in self._faults.times + resume_times if at > now)])
 
     def _start(self, index: int) -> None:
         lease = round(self._rng.uniform(*LEASES), 2)
@@ -164,11 +166,6 @@ class Supervisor:
         if worker.current is not None:
             self._orphans.add(worker.current.event.id)
             self._put_back(worker.current)
-
-    def _resume_paused(self, now: float) -> None:
-        for worker in self._workers:
-            if worker.pause_is_over(now):
-                worker.resume()
 
     def _receive(self, index: int) -> None:
         worker = self._workers[index]
@@ -213,13 +210,6 @@ class Supervisor:
         self.score.redelivered += worker.current is not None
         self._return_current(worker)
         self._start(index)
-
-    def _end_workers(self) -> None:
-        """Let the workers exit by themselves after the last acknowledgement. Kill them if they do not."""
-        for worker in self._workers:
-            worker.close_input()
-        for worker in self._workers:
-            worker.wait(EXIT_TIMEOUT)
 
     def _unfinished(self) -> str:
         left = [f"{delivery.event.id} (delivery {delivery.number})" for delivery in self._queue.unacknowledged]

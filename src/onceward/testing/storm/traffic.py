@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from .contract import StormEvent
-from .errors import Trouble
+from .contract import StormEvent, Trouble
 from .plan import Plan
 
 DIRECTLY_AFTER = 1e-6  # positions: nothing comes between the original and a copy that directly follows it

@@ -11,19 +11,22 @@ import os
 import sys
 from typing import IO
 
+from msgspec import json
+
 from . import pipes as messages
-from .contract import HandlerResult
+from .contract import HandlerResult, StormSetting
 from .find_system import find_system
+from .traffic import StormDelivery
 
 log = logging.getLogger(__name__)
 
 
 def work(path: str, inbox: IO[bytes], outbox: IO[bytes]) -> None:
     """Process deliveries until the supervisor closes the pipe, or is gone."""
-    handle = find_system(path).worker(messages.decode_setting(inbox.readline()))
+    handle = find_system(path).worker(json.decode(inbox.readline(), type=StormSetting))
     send_result(outbox, messages.DeliveryResult(messages.READY, HandlerResult("executed")))
     for text in inbox:
-        delivery = messages.decode_delivery(text)
+        delivery = json.decode(text, type=StormDelivery)
         try:
             result = handle(delivery.event)
         except Exception as error:

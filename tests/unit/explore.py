@@ -29,8 +29,7 @@ from onceward.protocol.requests import (
     Validity,
     Verdict,
 )
-
-from .promises import (
+from tests.unit.promises import (
     CHANGES,
     BrokenPromise,
     Grant,

@@ -124,7 +124,7 @@ def check_one_live_owner(system: SystemState) -> SystemState:
     return system
 
 
-def require(holds: bool, promise: str) -> None:  # noqa: FBT001 (reads as a sentence)
+def require(holds: bool, promise: str) -> None:
     if not holds:
         raise BrokenPromise(promise)
 
