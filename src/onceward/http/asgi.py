@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Generic, NamedTuple, TypeVar, Unpack
 
 from onceward.client.aio import AsyncOnce
 from onceward.client.sync import Once
@@ -36,8 +36,11 @@ from .request_run import RequestRun
 from .response_buffer import App, Message, Receive, Scope, Send
 from .routes import Routes
 from .semantics import BODY_TOO_LARGE, KEY_HEADER, NO_LONGER_ALLOWED, IdempotentRequest, RawResponse
+from .transaction import RequestTransaction
 
 __all__ = ["IdempotencyMiddleware"]
+
+T = TypeVar("T", bound=RequestTransaction)
 
 # Server extensions that bypass `send`. An application that does not find them uses plain messages.
 _BYPASS_EXTENSIONS = frozenset(("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers"))
@@ -182,6 +185,32 @@ class IdempotencyMiddleware:
             await request_run.send_refusal(response)
         if request_run.send_error is not None and not isinstance(request_run.send_error, OSError):
             raise request_run.send_error
+
+
+class AsgiIdempotency(Generic[T]):
+    """What the integrations of ASGI frameworks share: the settings of one API.
+
+    Args:
+        once: The client that stores responses.
+        principal: `principal(scope)` returns the authenticated owner of the key as a str, or None. It may be async.
+        choices: Which routes use keys, and how, as for `onceward.http.asgi.IdempotencyMiddleware`.
+    """
+
+    _transaction_type: type[T]
+
+    def __init__(
+        self, once: AsyncOnce | Once, *, principal: Callable[[Scope], Any], **choices: Unpack[IdempotencyOptions]
+    ) -> None:
+        self._once = once
+        self._principal = principal
+        self._choices = choices
+
+    def transaction(self, session: Any) -> T:
+        """Return a block that commits the `session` together with the response: `with`, or `async with` if it is async.
+
+        The block commits at its end. It rolls back if it raises, or if it ends without `tx.respond(…)`.
+        """
+        return self._transaction_type(session)
 
 
 async def _claim(attempt: Attempt) -> Outcome[Any] | None:

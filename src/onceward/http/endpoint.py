@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final
 from onceward.errors import OncewardError
 from onceward.runtime.bridge import run
 
+from .body import MAX_LENGTH_DIGITS
 from .buffer_budget import BufferBudget, HeldBytes
 from .delivery_status import is_temporary, temporary_error_response
 from .messages import InboundRequest, Response, problem, retry_after_header
@@ -21,9 +22,6 @@ MAX_BODY_BYTES: Final = 10 * 1024 * 1024
 """Default limit of a body: the largest Pub/Sub message, and far more than any webhook."""
 
 CHUNK_SIZE: Final = 64 * 1024
-
-MAX_LENGTH_DIGITS: Final = 18
-"""How many digits of a Content-Length are read. A number this long exceeds every limit."""
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
