@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceward.engine import records
 from onceward.engine.entry import Entry
-from onceward.operations.job_builder import key_object
+from onceward.keys.key import Key
 from onceward.protocol.audit import AuditEntry
 from onceward.protocol.duration import Duration, microseconds
 from onceward.protocol.policy import Finding, applied
@@ -221,6 +221,12 @@ class AsyncAdministration(BaseClient):
             ConfigurationError: `rules` names an unknown rule.
         """
         return await check_rules(self, rules, alert, store_only=store_only)
+
+
+async def key_object(client: BaseClient, key: Any, name: str | None) -> Key:
+    from onceward.operations import job_builder  # imported here, as in `read`
+
+    return await job_builder.key_object(client, key, name)
 
 
 async def check_rules(

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
-from onceward.operations.job_builder import is_quick
 from onceward.operations.operation import KeySource, TenantSource
 from onceward.protocol.duration import Duration
 from onceward.protocol.policy import OnLost
@@ -52,6 +51,7 @@ class BaseFeatures(BaseClient, Generic[L, D, B, S]):
             ConfigurationError: A duration cannot be read, or is negative.
         """
         from onceward.locks.api import AsyncLock, Lock, lock_job  # imported here: few programs need it
+        from onceward.operations.job_builder import is_quick
 
         kind: Any = AsyncLock if self._is_async else Lock
         job = functools.partial(lock_job, self, name, lease, wait, on_lost)
