@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from onceward.protocol.note import FRAME, user_notes
@@ -9,7 +10,7 @@ from onceward.protocol.record import AfterCrash, Record
 from onceward.protocol.transitions import Row, row_of
 from onceward.protocol.unstored import unstored_reason
 
-from .model import KeyRow
+from .model import KeyRow, WorkerRow
 from .times import iso, time_of
 
 _STATE_TEXTS = {
@@ -83,3 +84,21 @@ def record_as_json(record: Record, now: int) -> dict[str, Any]:
         "unstored": unstored_reason(record.note),
         "note": user_notes(record.note),
     }
+
+
+def worker_rows(pending: Sequence[Record], now: int) -> list[WorkerRow]:
+    """Return the owners of live leases, those that hold the most first."""
+    by_owner: dict[str, list[Record]] = {}
+    for record in pending:
+        if row_of(record, now) is Row.PENDING_LIVE:
+            by_owner.setdefault(record.owner, []).append(record)
+    rows = [
+        WorkerRow(
+            owner,
+            len(held),
+            time_of(max(one.renewed_at for one in held)),
+            key_row(min(held, key=lambda one: one.claimed_at), now),
+        )
+        for owner, held in by_owner.items()
+    ]
+    return sorted(rows, key=lambda one: (-one.running, one.owner))

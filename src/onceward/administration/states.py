@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from onceward.errors import OncewardError
 from onceward.protocol.latest import EntityState
 
-from . import figures, listing, overview
+from . import listing
 from .json_values import as_json
 from .model import EntityPage, EntityRow, StoredValue
 from .times import time_of
+from .totals import RULE_HOURS, totals_of
 from .values import NOT_REQUESTED
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 async def state_scopes(admin: Admin) -> list[str]:
     """Return the scopes in which events were applied in the last weeks."""
-    totals = await figures.totals_of(admin, overview.RULE_HOURS)
+    totals = await totals_of(admin, RULE_HOURS)
     if totals is None:
         return []
     return [scope for scope in totals.scopes if totals.total("applied", scope) or totals.total("stale", scope)]
@@ -33,7 +34,7 @@ async def entities(admin: Admin, scope: str, cursor: str | None, limit: int, *, 
     after = None if cursor is None else listing.decode_cursor(cursor)
     found, following = await states.entities(scope, cursor=after, limit=limit, timeout=listing.TIMEOUT)
     rows = [_row(admin, one, values=values) for one in found]
-    return EntityPage(rows, None if following is None else listing.encode_cursor(following))
+    return EntityPage(rows, listing.encode_cursor(following))
 
 
 def _row(admin: Admin, state: EntityState, *, values: bool) -> EntityRow:
