@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, TypeVar, Unpack
+from typing import Any, Final, Generic, NamedTuple, TypeVar, Unpack
 
 from onceward.client.aio import AsyncOnce
 from onceward.client.sync import Once
@@ -29,7 +29,6 @@ from onceward.protocol.runtime import Runtime
 from .body import MAX_INLINE_HASH, MAX_LENGTH_DIGITS, Body, BodyTooLarge
 from .config import IdempotencyConfig, IdempotencyOptions
 from .http_settlement import SettlementFailed
-from .middleware_order import explain_middleware_order
 from .multipart import split_boundary
 from .request_context import RequestContext, request_without_key
 from .request_run import RequestRun
@@ -44,6 +43,12 @@ T = TypeVar("T", bound=RequestTransaction)
 
 # Server extensions that bypass `send`. An application that does not find them uses plain messages.
 _BYPASS_EXTENSIONS = frozenset(("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers"))
+
+_SET_BY_MIDDLEWARES: Final = ("user", "auth", "session")
+_ORDER_HINT: Final = (
+    "use idempotency.protect(app), which makes it the innermost; with app.add_middleware, add the idempotency"
+    " middleware first, because the one that is added last runs first"
+)
 
 
 class Authenticated(NamedTuple):
@@ -147,7 +152,7 @@ class IdempotencyMiddleware:
             if hasattr(found, "__await__"):
                 found = await found
         except (AssertionError, KeyError) as error:
-            raise explain_middleware_order(error, scope) from error
+            raise _explain_order(error, scope) from error
         return await self._admit(found, receive, send)
 
     async def _admit(self, found: Any, receive: Receive, send: Send) -> Authenticated | None:
@@ -262,6 +267,22 @@ def path_below(root: str, path: str) -> str:
     """Return the path within an application mounted at `root`. Not every server includes `root` in the path."""
     rest = path.removeprefix(root)
     return rest if rest.startswith("/") else path
+
+
+def _explain_order(error: Exception, scope: Any) -> Exception:
+    """Return the error that explains a wrong order of middlewares; `error` itself if it has another reason."""
+    text = str(error.args[0]) if error.args else ""
+    missing = [name for name in _SET_BY_MIDDLEWARES if name not in scope]
+    if isinstance(error, AssertionError):  # as `request.user` and `request.session` of Starlette
+        missing = [name for name in missing if f"request.{name}" in text]
+    else:
+        missing = [name for name in missing if name == text]
+    if not missing:
+        return error
+    return ConfigurationError(
+        f"principal= needs scope[{missing[0]!r}], which no middleware has set before the idempotency middleware",
+        hint=_ORDER_HINT,
+    )
 
 
 async def send_response(send: Send, response: RawResponse) -> None:
