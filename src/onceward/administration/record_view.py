@@ -20,6 +20,9 @@ _STATE_TEXTS = {
 }
 
 
+_TIMES = ("created_at", "claimed_at", "updated_at", "renewed_at", "lease_until", "valid_until", "retry_at")
+
+
 def state_text(record: Record, now: int) -> str:
     """Return the state, and whether its lease or window has expired."""
     row = row_of(record, now)
@@ -67,13 +70,7 @@ def record_as_json(record: Record, now: int) -> dict[str, Any]:
         "attempt": record.attempt,
         "token": record.token,
         "owner": record.owner,
-        "created_at": iso(record.created_at),
-        "claimed_at": iso(record.claimed_at),
-        "updated_at": iso(record.updated_at),
-        "renewed_at": iso(record.renewed_at),
-        "lease_until": iso(record.lease_until),
-        "valid_until": iso(record.valid_until),
-        "retry_at": iso(record.retry_at),
+        **{name: iso(getattr(record, name)) for name in _TIMES},
         "after_crash": AfterCrash(record.after_crash).name.lower(),
         "error_type": record.error_type,
         "error": record.error,

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceward.errors import OncewardError
 from onceward.protocol.latest import EntityState
 
 from . import listing
-from .json_values import as_json
 from .model import EntityPage, EntityRow, StoredValue
 from .times import time_of
 from .totals import RULE_HOURS, totals_of
-from .values import NOT_REQUESTED
+from .values import decoded
 
 if TYPE_CHECKING:
     from .admin import Admin
@@ -46,10 +44,4 @@ def _row(admin: Admin, state: EntityState, *, values: bool) -> EntityRow:
 def _value(admin: Admin, state: EntityState, *, show: bool) -> StoredValue:
     if state.value is None:
         return StoredValue(0, problem="the entity was deleted")
-    if not show:
-        return StoredValue(len(state.value), problem=NOT_REQUESTED)
-    try:
-        value = admin.codec.decode(state.value, state.id)
-    except OncewardError as error:
-        return StoredValue(len(state.value), problem=f"cannot be decoded: {error}")
-    return StoredValue(len(state.value), admin.redaction.apply(as_json(value)))
+    return decoded(state.value, admin.codec, admin.redaction, (state.id, 0), show=show)

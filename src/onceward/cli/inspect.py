@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
 
 from onceward.administration import json_values as values
-from onceward.administration.console_url import console_url
 from onceward.administration.details import explanation
 from onceward.administration.record_view import record_as_json, state_text
 from onceward.administration.sagas import journal_or_none
@@ -218,6 +218,12 @@ def explain(key: str) -> None:
     history = [f"  {event_line(event)}" for event in life.timeline]
     for line in [*sentences, "History:", *history, *life.gaps, *([] if url is None else [f"Console: {url}"])]:
         click.echo(display.cut(line, 1000))
+
+
+def console_url(id: bytes) -> str | None:
+    """Return the page of the record in the console; None if $ONCEWARD_CONSOLE_URL is not set."""
+    base = os.environ.get("ONCEWARD_CONSOLE_URL", "").strip()
+    return f"{base.rstrip('/')}/keys/{id.hex()}" if base else None
 
 
 def operation_of(scope: str) -> str:

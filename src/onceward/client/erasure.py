@@ -100,8 +100,11 @@ async def erase(
 
     It can be repeated: the next call deletes what an interrupted call left.
     """
-    erasure = _erasure_of(store)
-    scopes = [scope for scope in await _scopes(store) if wanted.selects_scope(scope)]
+    erasure = store.erasure
+    if erasure is None:
+        raise ConfigurationError(f"{store.name} cannot erase records", hint="its class lacks the capability `erasure`")
+    known = {scope for scope, _ in await store.counts(timeout=TIMEOUT)}
+    scopes = [scope for scope in sorted(known) if wanted.selects_scope(scope)]
     entities = await erasure.find_entities(wanted, timeout=TIMEOUT)
     found = await _preview(store, wanted, scopes, len(entities))
     if dry_run:
@@ -122,19 +125,6 @@ async def erase(
         audit_entries=await erasure.redact_audit(wanted, timeout=TIMEOUT),
         counter_rows=await _erase_counts(store, wanted),
     )
-
-
-def _erasure_of(store: Store) -> Erasure:
-    if store.erasure is None:
-        raise ConfigurationError(
-            f"{store.name} cannot erase records",
-            hint="its class lacks the capability `erasure`",
-        )
-    return store.erasure
-
-
-async def _scopes(store: Store) -> list[str]:
-    return sorted({scope for scope, _ in await store.counts(timeout=TIMEOUT)})
 
 
 async def _pages(store: Store, wanted: Filter) -> AsyncIterator[list[Record]]:
