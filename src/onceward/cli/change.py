@@ -221,7 +221,8 @@ def resolve(
         check_allowed(action, record, now, encode)
         ask(f"Resolve 1 record as {finding.replace('_', ' ')}", [record_line(record, now)], yes=yes)
         change(store, action, [record], why, encode)
-    _warn_null_result(finding, result)
+    if finding == "applied" and result is None:
+        click.echo("No --result was given: deliveries get null.", err=True)
     print_done(f"resolved as {finding.replace('_', ' ')}", [record])
 
 
@@ -235,11 +236,6 @@ def _check_finding(finding: str | None, result: str | None, app: str | None, *, 
     if undo and finding != "not_applied":
         raise click.UsageError("--undo requires --not-applied")
     return finding
-
-
-def _warn_null_result(finding: str, result: str | None) -> None:
-    if finding == "applied" and result is None:
-        click.echo("No --result was given: deliveries get null.", err=True)
 
 
 def _parse_result(result: str | None) -> Any:

@@ -41,7 +41,7 @@ from .program import (
     wants_json,
 )
 from .retry_spans import unversioned
-from .settings import PURPOSES, operations_from_file, retry_spans
+from .settings import SETTINGS, operations_from_file, retry_spans
 
 ORDERS = click.Choice([order.value for order in SortOrder])
 KEY = click.argument("key", metavar="KEY")
@@ -287,6 +287,6 @@ def config() -> None:
     if wants_json():
         display.print_json({name: {"value": value, "source": source} for name, (value, source) in settings.items()})
         return
-    span = "how long senders retry"
-    rows = [[name, value, source, PURPOSES.get(name, span)] for name, (value, source) in settings.items()]
+    spans = ("", "how long senders retry")
+    rows = [[name, value, source, SETTINGS.get(name, spans)[1]] for name, (value, source) in settings.items()]
     display.print_table(("SETTING", "VALUE", "FROM", "MEANING"), rows, elastic=(1, 3))
