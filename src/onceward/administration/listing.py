@@ -15,8 +15,9 @@ import msgspec
 from msgspec.structs import replace
 
 from onceward.errors import ConfigurationError
+from onceward.observe.record_figures import scan_pages
 from onceward.protocol.listing import UNFINISHED, ListingFilter, ListingPage
-from onceward.protocol.ports import Filter, Store
+from onceward.protocol.ports import Filter, Page, Store
 from onceward.protocol.record import Record, RecordState
 
 from .model import Capped
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 TIMEOUT: Final = 30.0
 MAX_PAGE: Final = 5_000
-SCAN_PAGE: Final = 200  # records per page: each may contain a result of a megabyte
 MAX_CURSOR: Final = 1000  # characters
 ID_DIGITS: Final = 64  # hexadecimal
 
@@ -72,16 +72,9 @@ async def _newest_by_scan(
     return ListingPage(best[:limit], following, now, unreadable=tuple(unreadable))
 
 
-async def _scan(store: Store, wanted: ListingFilter, timeout: float) -> AsyncIterator[ListingPage]:
+def _scan(store: Store, wanted: ListingFilter, timeout: float) -> AsyncIterator[Page]:
     only = wanted.scopes[0] if len(wanted.scopes) == 1 and "@" in wanted.scopes[0] else None
-    records = Filter(states=wanted.states, scope=only, prefix=wanted.prefix or None)
-    cursor = None
-    while True:
-        page = await store.scan(records, cursor=cursor, limit=SCAN_PAGE, timeout=timeout)
-        yield ListingPage(page.records, page.cursor, page.now, unreadable=page.unreadable)
-        cursor = page.cursor
-        if cursor is None:
-            return
+    return scan_pages(store, Filter(states=wanted.states, scope=only, prefix=wanted.prefix or None), timeout)
 
 
 def _sort_key(record: Record) -> tuple[int, bytes]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from onceward.errors import ConfigurationError
 from onceward.keys.key import Scope
 from onceward.keys.readable import MAX_TEXT, escape
+from onceward.observe.record_figures import scan_pages
 from onceward.protocol.audit import AuditSignature, signature
 from onceward.protocol.capabilities import Erasure
 from onceward.protocol.counters import CounterRow, Counts, operation_of
@@ -25,7 +26,6 @@ from .audit_identity import user_and_host
 TIMEOUT: Final = 60.0
 """Seconds for each call, which may visit all records."""
 
-PAGE: Final = 200
 SAMPLE: Final = 10
 """How many keys a preview shows."""
 
@@ -112,9 +112,9 @@ async def erase(
     await erasure.add_audit(signed, found.records, timeout=TIMEOUT)
     visited = kept = 0
     for scope in scopes:
-        async for page in _pages(store, Filter(scope=scope, prefix=wanted.prefix)):
-            kept += await _erase_records(store, erasure, page)
-            visited += len(page)
+        async for page in scan_pages(store, Filter(scope=scope, prefix=wanted.prefix), TIMEOUT):
+            kept += await _erase_records(store, erasure, page.records)
+            visited += len(page.records)
             on_progress(visited, found.records)
     return replace(
         found,
@@ -127,23 +127,13 @@ async def erase(
     )
 
 
-async def _pages(store: Store, wanted: Filter) -> AsyncIterator[list[Record]]:
-    cursor = None
-    while True:
-        page = await store.scan(wanted, cursor=cursor, limit=PAGE, timeout=TIMEOUT)
-        yield page.records
-        cursor = page.cursor
-        if cursor is None:
-            return
-
-
 async def _preview(store: Store, wanted: ErasureFilter, scopes: list[str], entities: int) -> Erased:
     counted: Counter[str] = Counter()
     sample: list[str] = []
     for scope in scopes:
-        async for page in _pages(store, Filter(scope=scope, prefix=wanted.prefix)):
-            counted[scope] += len(page)
-            sample += [record.key for record in page[: SAMPLE - len(sample)]]
+        async for page in scan_pages(store, Filter(scope=scope, prefix=wanted.prefix), TIMEOUT):
+            counted[scope] += len(page.records)
+            sample += [record.key for record in page.records[: SAMPLE - len(sample)]]
     return Erased(done=False, records=counted.total(), scopes=dict(+counted), sample=tuple(sample), entities=entities)
 
 

@@ -179,7 +179,7 @@ class DjangoStore(Capabilities):
 
     def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
         notifications = self.followed().store.notifications
-        return _stop_nothing if notifications is None else notifications.watch(id, wake)
+        return (lambda: None) if notifications is None else notifications.watch(id, wake)
 
     @property
     def transactions(self) -> Transactions:
@@ -265,6 +265,3 @@ def _make(connection: Any, clock: Clock | None, *, on_django: bool) -> FollowedS
 
 def _is_in_memory(connection: Any) -> bool:
     return connection.vendor == "sqlite" and bool(connection.is_in_memory_db())
-
-
-def _stop_nothing() -> None: ...

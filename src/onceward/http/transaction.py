@@ -16,6 +16,7 @@ them around it. `RequestTransaction` is the block for sessions and connections t
 from __future__ import annotations
 
 from contextlib import suppress
+from inspect import iscoroutinefunction
 from typing import Any, Self
 
 from onceward.engine import settle
@@ -250,7 +251,7 @@ def check_session(session: Any, *, is_async: bool) -> None:
             f"cannot commit a {name}",
             hint="pass a SQLAlchemy session, or a connection that has commit() and rollback()",
         )
-    if is_async != _is_async(session):
+    if is_async != iscoroutinefunction(session.commit):
         block = "with" if is_async else "async with"
         raise ConfigurationError(
             f"this {name} needs the other kind of block", hint=f"write `{block} idem.transaction(…)`"
@@ -260,12 +261,6 @@ def check_session(session: Any, *, is_async: bool) -> None:
 def _actual_session(session: Any) -> Any:
     """Return the session behind a `scoped_session` of SQLAlchemy, such as `db.session` of Flask-SQLAlchemy."""
     return session() if hasattr(session, "registry") and callable(session) else session
-
-
-def _is_async(session: Any) -> bool:
-    from inspect import iscoroutinefunction
-
-    return iscoroutinefunction(session.commit)
 
 
 def _loop_runtime() -> Runtime:

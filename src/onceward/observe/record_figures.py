@@ -10,7 +10,7 @@ from onceward.errors import StoreUnavailable
 from onceward.protocol.cells import attempts_used_up
 from onceward.protocol.counters import HOUR, operation_of
 from onceward.protocol.operation_names import NEXT_SLOT, SCHEDULE_PREFIX, SKIPPED
-from onceward.protocol.ports import Filter, Store
+from onceward.protocol.ports import Filter, Page, Store
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.transitions import Row, row_of
 
@@ -121,11 +121,17 @@ async def _read(store: Store, ids: Sequence[bytes], timeout: float) -> list[tupl
 
 
 async def _scan(store: Store, wanted: Filter, timeout: float) -> AsyncIterator[tuple[Record, int]]:
+    async for page in scan_pages(store, wanted, timeout):
+        for record in page.records:
+            yield record, page.now
+
+
+async def scan_pages(store: Store, wanted: Filter, timeout: float) -> AsyncIterator[Page]:
+    """Yield all matching records, page by page."""
     cursor = None
     while True:
         page = await store.scan(wanted, cursor=cursor, limit=PAGE, timeout=timeout)
-        for record in page.records:
-            yield record, page.now
+        yield page
         cursor = page.cursor
         if cursor is None:
             return
