@@ -19,9 +19,9 @@ from click.testing import CliRunner
 from onceward import Once
 from onceward.administration import bulk
 from onceward.cli.display import MAX_LINE_WIDTH, cut, width_of
-from onceward.cli.exit_codes import MEANINGS, Exit, exit_code_for
+from onceward.cli.exit_codes import Exit, exit_code_for
 from onceward.cli.program import program
-from onceward.cli.settings import DEFAULTS, PURPOSES, VARIABLES
+from onceward.cli.settings import DEFAULTS, SETTINGS, VARIABLES
 from onceward.errors import OncewardError
 from onceward.protocol.secrets import text_without_secrets, url_without_secrets
 from onceward.stores.sqlite import connection as link
@@ -97,9 +97,8 @@ def test_a_file_with_a_mistake_is_refused_by_name(folder: Path, content: str, co
 
 
 def test_every_setting_says_what_it_is_for() -> None:
-    assert list(PURPOSES) == list(DEFAULTS)
     shown = call("config", "-o", "table").stdout
-    assert all(purpose in shown for purpose in PURPOSES.values())
+    assert all(purpose and purpose in shown for _, purpose in SETTINGS.values())
 
 
 @pytest.mark.parametrize(
@@ -333,8 +332,8 @@ def test_the_help_teaches_with_examples_and_the_exit_codes() -> None:
     for words in (("--help",), ("run", "--help")):
         text = call(*words).stdout
         assert "Examples:" in text
-        for code, meaning in MEANINGS.items():
-            assert f"{code.value:>3}  {meaning}" in text
+        for code in Exit:
+            assert f"{code.value:>3}  {code.meaning}" in text
     for name in program.commands:
         result = call(name, "--help")
         assert result.exit_code == 0
@@ -346,7 +345,7 @@ def test_every_error_of_the_library_has_an_exit_code() -> None:
         return [kind, *(one for sub in kind.__subclasses__() for one in tree(sub))]
 
     for kind in tree(OncewardError):
-        assert exit_code_for(kind("x")) in MEANINGS
+        assert exit_code_for(kind("x")).meaning
 
 
 def test_every_setting_is_documented_with_its_variable() -> None:
@@ -354,8 +353,8 @@ def test_every_setting_is_documented_with_its_variable() -> None:
     page = (Path(__file__).parents[2] / "docs/reference/command.md").read_text(encoding="utf-8")
     for variable in VARIABLES.values():
         assert f"`{variable}`" in page
-    for code, meaning in MEANINGS.items():
-        assert f"| {code.value} | {meaning} |" in page
+    for code in Exit:
+        assert f"| {code.value} | {code.meaning} |" in page
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

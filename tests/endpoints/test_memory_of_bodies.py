@@ -12,7 +12,7 @@ import pytest
 
 from onceward import Once
 from onceward.errors import ConfigurationError
-from onceward.http.buffer_budget import UNCOUNTED
+from onceward.http.endpoint import UNCOUNTED
 from onceward.http.push import AsyncPubSubPush, PubSubPush, bearer_token
 from onceward.http.webhooks import AsyncWebhook, Webhook, stripe
 from tests.endpoints.helpers import enveloped

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onceward.http.suspension_hook import SuspensionHook
+from onceward.http.request_run import SuspensionHook
 from tests.http.asgi_calls import ask, guarded, messages_of, scope_of
 
 Behind = Callable[[Any, Any], Coroutine[Any, Any, None]]

@@ -209,7 +209,7 @@ def test_a_resolution_whose_answer_is_lost_is_an_unknown_and_is_not_sent_twice(t
 def test_a_call_that_gets_no_answer_fails_when_its_timeout_is_over(tap: Tap, store: FirestoreStore) -> None:
     run(store.open(ThreadRuntime()))
     tap.lose("BatchGetDocuments", 1_000)
-    with pytest.raises(StoreUnavailable, match="cannot be reached|no reply within"):
+    with pytest.raises(StoreUnavailable, match=r"cannot be reached|no reply within"):
         run(store.claim([ClaimRequest(ID, "s", "k", b"n" * 16, 10_000_000)], timeout=0.3))
     run(store.close())
 

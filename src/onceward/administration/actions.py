@@ -79,29 +79,19 @@ class Action(Struct, frozen=True, kw_only=True):
         return "forced" if self.force else ""
 
 
-ACTIONS: Final = {
-    action.name: action
-    for action in (
-        Action(verb="retry"),
-        Action(verb="release"),
-        Action(verb="resolve", finding="applied"),
-        Action(verb="resolve", finding="not_applied"),
-        Action(verb="resolve", finding="abandon"),
-        Action(verb="resolve", finding="not_applied", undo=True),
-        Action(verb="forget"),
-    )
+_DESCRIBED: Final = {
+    Action(verb="retry"): "Make it claimable now: the next delivery runs it again.",
+    Action(verb="release"): "Its owner is dead and the effect did not happen: the next delivery runs it again.",
+    Action(verb="resolve", finding="applied"): "It happened: deliveries get the result, and nothing runs again.",
+    Action(verb="resolve", finding="not_applied"): "It did not happen: the next delivery runs it.",
+    Action(verb="resolve", finding="abandon"): "It did not happen, and must not run again.",
+    Action(verb="resolve", finding="not_applied", undo=True): "Undo the steps that the saga has done.",
+    Action(verb="forget"): "Free the key: the next delivery runs as new work.",
 }
+ACTIONS: Final = {action.name: action for action in _DESCRIBED}
 """Every action, by the name that URLs and tools use."""
 
-DESCRIPTIONS: Final = {
-    "retry": "Make it claimable now: the next delivery runs it again.",
-    "release": "Its owner is dead and the effect did not happen: the next delivery runs it again.",
-    "resolve-applied": "It happened: deliveries get the result, and nothing runs again.",
-    "resolve-not-applied": "It did not happen: the next delivery runs it.",
-    "resolve-abandon": "It did not happen, and must not run again.",
-    "resolve-undo": "Undo the steps that the saga has done.",
-    "forget": "Free the key: the next delivery runs as new work.",
-}
+DESCRIPTIONS: Final = {action.name: text for action, text in _DESCRIBED.items()}
 """What each action does, for buttons and tools."""
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from onceward.client.audit_identity import user_and_host
 from onceward.errors import ConfigurationError
@@ -21,32 +20,33 @@ from onceward.protocol.record import Record, RecordState
 from onceward.results.cipher import Cipher
 from onceward.results.untyped import fields_codec
 
-from . import bulk, dead_letters, details, failures, figures, listing, schedule_admin, states
+from . import bulk, details, failures, listing, overview, schedules, states
 from .actions import Action, Encode, encode_plain
 from .bulk import Applied, OnProgress, Preview
 from .model import (
     DeadLetters,
     EntityPage,
+    Evidence,
     FailureGroups,
     ImportRow,
     KeyDetail,
     KeyPage,
     KeyRow,
     Overview,
-    ParkedPage,
+    Page,
     RuleRow,
-    SagaPage,
+    SagaRow,
     ScheduleDetail,
     ScheduleRow,
     Workers,
 )
-from .record_view import key_row
+from .record_view import key_row, worker_rows
 from .redaction import Redaction
 from .sagas import journal_or_none, saga_row
 from .times import time_of
+from .totals import scopes_of
 from .typed_result import encoder_of
 from .visible import ALL, Visible
-from .workers import worker_rows
 
 if TYPE_CHECKING:
     from onceward.client.base import BaseClient
@@ -150,20 +150,17 @@ class Admin:
         """
         await self.ready()
         hours = max(1, -(-microseconds(since, "since") // HOUR))
-        return await figures.overview_of(self, hours)
+        return await overview.read_overview(self, hours)
 
     async def keys(
         self, wanted: ListingFilter = EVERYTHING, *, cursor: str | None = None, limit: int = PAGE
     ) -> KeyPage:
         """Return a page of keys, newest first. `cursor` is that of the previous page, with the same filter."""
         await self.ready()
-        narrowed = self.visible.narrow(listing.checked(wanted))
-        if narrowed is None:
-            return KeyPage([], None, await self._now())
-        page = await listing.newest(self.store, narrowed, cursor=cursor, limit=limit)
+        page = await listing.visible_page(self, wanted, cursor=cursor, limit=limit)
         return KeyPage(
             [key_row(one, page.now) for one in page.records],
-            None if page.cursor is None else listing.encode_cursor(page.cursor),
+            listing.encode_cursor(page.cursor),
             time_of(page.now),
             time_of(page.searched_back_to),
             page.unreadable if self.visible.everything else (),
@@ -184,18 +181,15 @@ class Admin:
 
     async def parked(
         self, wanted: ListingFilter = EVERYTHING, *, cursor: str | None = None, limit: int = PAGE
-    ) -> ParkedPage:
+    ) -> Page[Evidence]:
         """Return the parked records with what is known about each, for the operator who decides."""
         await self.ready()
-        return await details.parked(self, replace(wanted, states=(RecordState.PARKED,)), cursor, limit)
+        return await details.parked(self, wanted, cursor, limit)
 
     async def failures(self, wanted: ListingFilter = EVERYTHING) -> FailureGroups:
         """Return the latest failures, grouped by exception type and the function that raised."""
         await self.ready()
-        narrowed = self.visible.narrow(listing.checked(wanted))
-        if narrowed is None:
-            return FailureGroups([], 0, more=False, now=await self._now())
-        return await failures.failure_groups(self.store, narrowed)
+        return await failures.failure_groups(self, wanted)
 
     async def failure_group(self, group: str, wanted: ListingFilter = EVERYTHING) -> list[KeyRow]:
         """Return the records of one failure group, the latest first. `group` is the id that `failures` returned."""
@@ -205,35 +199,31 @@ class Admin:
 
     async def sagas(
         self, wanted: ListingFilter = EVERYTHING, *, cursor: str | None = None, limit: int = PAGE
-    ) -> SagaPage:
+    ) -> Page[SagaRow]:
         """Return a page of sagas and their steps. By default, completed ones are left out."""
         await self.ready()
         if wanted.states == EVERYTHING.states:
             wanted = replace(wanted, states=UNFINISHED)
-        narrowed = self.visible.narrow(listing.checked(wanted))
-        if narrowed is None:
-            return SagaPage([], None, await self._now())
-        page = await listing.newest(self.store, replace(narrowed, sagas=True), cursor=cursor, limit=limit)
+        page = await listing.visible_page(self, replace(wanted, sagas=True), cursor=cursor, limit=limit)
         found = ((one, journal_or_none(one)) for one in page.records)
         rows = [saga_row(record, page.now, journal) for record, journal in found if journal is not None]
-        following = None if page.cursor is None else listing.encode_cursor(page.cursor)
-        return SagaPage(rows, following, time_of(page.now))
+        return Page(rows, listing.encode_cursor(page.cursor), time_of(page.now))
 
     async def schedules(self) -> list[ScheduleRow]:
         """Return all schedules. Their patterns are known only if the client declares them."""
         await self.ready()
-        return await schedule_admin.rows(self)
+        return await schedules.rows(self)
 
     async def schedule(self, name: str) -> ScheduleDetail | None:
         """Return a schedule by its `name`, with its latest and next slots; None if the client does not declare it."""
         await self.ready()
-        return await schedule_admin.detail(self, name)
+        return await schedules.detail(self, name)
 
     async def workers(self) -> Workers:
         """Return the workers that hold a lease now. Idle workers are not known to the store."""
         await self.ready()
-        wanted = ListingFilter(states=(RecordState.PENDING,), scopes=self.visible.scopes, tenants=self.visible.tenants)
-        records, now, more = await listing.all_newest(self.store, wanted, limit=failures.MAX_VISITED)
+        wanted = ListingFilter(states=(RecordState.PENDING,))
+        records, now, more = await listing.all_visible(self, wanted, limit=failures.MAX_VISITED)
         return Workers(worker_rows(records, now), more, time_of(now))
 
     async def state_scopes(self) -> list[str]:
@@ -251,7 +241,7 @@ class Admin:
     async def dead_letters(self, *, cursor: str | None = None, limit: int = PAGE) -> DeadLetters:
         """Return messages that were parked, and how many were moved to dead letter queues in the last day."""
         await self.ready()
-        return await dead_letters.dead_letters(self, cursor, limit)
+        return await details.dead_letters(self, cursor, limit)
 
     async def reviews(self, limit: int = PAGE) -> list[Review]:
         """Return pairs that may be one person. Empty without `people`."""
@@ -264,15 +254,15 @@ class Admin:
         """Return how far the imports into `people` have come. Empty without `people`."""
         if self.people is None:
             return []
-        from . import imported  # imported here: few stores have imports
+        from onceward.imports.overview import imports_of  # imported here: few stores have imports
 
-        rows: list[ImportRow] = await self._in_thread(imported.import_rows, _sync(self.people))
-        return rows
+        found = await self._in_thread(imports_of, _sync(self.people))
+        return [ImportRow(one.name, one.state, one.done, **asdict(one.counts), rejects=one.rejects) for one in found]
 
     async def rules(self) -> list[RuleRow]:
         """Return every rule, and where it is broken now."""
         await self.ready()
-        return await figures.rules_of(self)
+        return await overview.read_rules(self)
 
     async def audit(
         self, *, id: str | None = None, within: Duration | None = None, limit: int = 100
@@ -296,7 +286,7 @@ class Admin:
     async def scopes(self) -> list[str]:
         """Return the visible scopes that have counters, for the choices of a filter."""
         await self.ready()
-        return await figures.scopes_of(self)
+        return await scopes_of(self)
 
     # ── changing ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -339,17 +329,17 @@ class Admin:
     async def pause_schedule(self, name: str, *, why: str = "") -> bool:
         """Pause the declared schedule `name`: no runner starts its slots. Return False if it is already paused."""
         await self.ready()
-        return await schedule_admin.set_paused(self, name, why, paused=True)
+        return await schedules.set_paused(self, name, why, paused=True)
 
     async def resume_schedule(self, name: str, *, why: str = "") -> bool:
         """Resume the paused schedule `name`. Return False if it is not paused."""
         await self.ready()
-        return await schedule_admin.set_paused(self, name, why, paused=False)
+        return await schedules.set_paused(self, name, why, paused=False)
 
     async def run_schedule_now(self, name: str, *, why: str = "") -> str:
         """Ask the runners of the schedule `name` to run it now. Return the id of the run's record."""
         await self.ready()
-        return await schedule_admin.run_now(self, name, why)
+        return await schedules.run_now(self, name, why)
 
     async def answer_review(self, one: str, other: str, *, same: bool, seen: Seen = None) -> None:
         """Answer whether the people `one` and `other` are the `same`. Needs `people`. `seen`: see `People.reject`."""
@@ -362,10 +352,7 @@ class Admin:
 
     async def group_records(self, group: str, wanted: ListingFilter) -> tuple[list[Record], int]:
         """Return the visible records of a failure group, and the store's time."""
-        narrowed = self.visible.narrow(listing.checked(wanted))
-        if narrowed is None:
-            return [], 0
-        records, now, _ = await failures.failed_records(self.store, narrowed)
+        records, now, _ = await failures.failed_records(self, wanted)
         return [one for one in records if failures.group_id(one) == group], now
 
     async def _chosen(
@@ -377,8 +364,7 @@ class Admin:
             records, now = await self.group_records(group, wanted or EVERYTHING)
             return records[:limit], now, len(records) > limit
         if wanted is not None:
-            narrowed = self.visible.narrow(listing.checked(wanted))
-            return ([], 0, False) if narrowed is None else await listing.all_newest(self.store, narrowed, limit=limit)
+            return await listing.all_visible(self, wanted, limit=limit)
         answers = await self.store.read([details.parsed_id(id) for id in dict.fromkeys(ids)], timeout=TIMEOUT)
         found = [one for one in answers if one.record is not None and self.visible.includes(one.record.scope)]
         records = [one.record for one in found if one.record is not None]
@@ -387,10 +373,6 @@ class Admin:
     async def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """Run blocking work in a thread if the client is async, so that it does not block the event loop."""
         return work(*arguments) if self._offload is None else await self._offload(work, *arguments)
-
-    async def _now(self) -> datetime:
-        [answer] = await self.store.read([bytes(32)], timeout=TIMEOUT)
-        return time_of(answer.now)
 
 
 def _sync(people: People | AsyncPeople) -> People:

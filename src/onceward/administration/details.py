@@ -6,23 +6,27 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from onceward.errors import ConfigurationError
 from onceward.keys.key import make_key, parse_scope
 from onceward.keys.readable import escape
 from onceward.protocol.audit import AuditEntry, AuditFilter
 from onceward.protocol.listing import ListingFilter
+from onceward.protocol.message_note import is_parked_message
 from onceward.protocol.reasons import DEFAULT_REASONS, Reasons
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.transitions import Row, row_of
 
-from . import audit_text, figures, listing, policy_text
+from . import audit_text, listing, policy_text
 from .actions import ACTIONS, allows, is_offered
 from .explain import sentences
-from .model import ActionOption, Evidence, KeyDetail, KeyRow, ParkedPage
+from .model import ActionOption, DeadLetters, Evidence, KeyDetail, KeyRow, Page
 from .record_view import key_row
 from .sagas import journal_or_none, saga_row, saga_sentences
 from .timeline import MAX_ENTRIES, read_life
 from .times import time_of
+from .totals import DAY, scopes_of, totals_of
 from .values import stored_input, stored_result
 
 if TYPE_CHECKING:
@@ -104,13 +108,9 @@ def action_options(record: Record, now: int) -> list[ActionOption]:
     return options
 
 
-async def parked(admin: Admin, wanted: ListingFilter, cursor: str | None, limit: int) -> ParkedPage:
+async def parked(admin: Admin, wanted: ListingFilter, cursor: str | None, limit: int) -> Page[Evidence]:
     """Return a page of parked records with their evidence."""
-    narrowed = admin.visible.narrow(wanted)
-    if narrowed is None:
-        [answer] = await admin.store.read([bytes(32)], timeout=TIMEOUT)
-        return ParkedPage([], None, time_of(answer.now))
-    page = await listing.newest(admin.store, narrowed, cursor=cursor, limit=limit)
+    page = await listing.visible_page(admin, replace(wanted, states=(RecordState.PARKED,)), cursor=cursor, limit=limit)
     trails = await _audit_of_all(admin, page.records)
     rows = [
         Evidence(
@@ -121,8 +121,20 @@ async def parked(admin: Admin, wanted: ListingFilter, cursor: str | None, limit:
         )
         for record in page.records
     ]
-    following = None if page.cursor is None else listing.encode_cursor(page.cursor)
-    return ParkedPage(rows, following, time_of(page.now))
+    return Page(rows, listing.encode_cursor(page.cursor), time_of(page.now))
+
+
+async def dead_letters(admin: Admin, cursor: str | None, limit: int) -> DeadLetters:
+    """Return the parked messages, and the counts of those that were moved to a dead letter queue."""
+    totals = await totals_of(admin, DAY)
+    moved = {} if totals is None else {scope: totals.total("dead_lettered", scope) for scope in totals.scopes}
+    wanted = ListingFilter(states=(RecordState.PARKED,))
+    page = await listing.visible_page(admin, wanted, cursor=cursor, limit=limit)
+    return DeadLetters(
+        [key_row(one, page.now) for one in page.records if is_parked_message(one)],
+        listing.encode_cursor(page.cursor),
+        {scope: number for scope, number in moved.items() if number},
+    )
 
 
 async def _audit_of_all(admin: Admin, records: Sequence[Record]) -> dict[bytes, list[AuditEntry]]:
@@ -143,7 +155,7 @@ async def find(admin: Admin, text: str, limit: int) -> list[KeyRow]:
     if found is not None:
         ids = [bytes.fromhex(found[1])]
     else:
-        scopes = (parse_scope(scope) for scope in (await figures.scopes_of(admin))[:MAX_SCOPES])
+        scopes = (parse_scope(scope) for scope in (await scopes_of(admin))[:MAX_SCOPES])
         ids = [make_key(scope, text).id for scope in scopes if scope is not None]
     answers = await admin.store.read(ids, timeout=TIMEOUT) if ids else []
     exact = [(one.record, one.now) for one in answers if one.record is not None]
@@ -154,8 +166,5 @@ async def find(admin: Admin, text: str, limit: int) -> list[KeyRow]:
     ]
     if rows or found is not None:
         return rows[:limit]
-    narrowed = admin.visible.narrow(ListingFilter(prefix=escape(text)))
-    if narrowed is None:
-        return []
-    page = await listing.newest(admin.store, narrowed, limit=limit)
+    page = await listing.visible_page(admin, ListingFilter(prefix=escape(text)), limit=limit)
     return [key_row(one, page.now) for one in page.records]

@@ -58,13 +58,8 @@ def _running(record: Record, now: int) -> list[str]:
     if record.lease_until is None:
         return [claimed, "It is claimed inside a transaction, without a lease: only its owner can end it."]
     left = span(record.lease_until - now)
-    set_back = clock_set_back(record, now)
-    if set_back:
-        return [
-            claimed,
-            f"The store's clock was set back by at least {span(set_back)}, so its lease lasts too long: {left}.",
-            f"If that owner is gone: `{cli_command('release', record.key)} --force`, or wait until then.",
-        ]
+    if clock_set_back(record, now):
+        return [claimed, *_lasts_too_long(record, now)]
     return [
         claimed,
         f"Its lease was renewed {_ago(record.renewed_at, now)} and expires in {left}, unless it is renewed again.",
@@ -75,6 +70,14 @@ def _running(record: Record, now: int) -> list[str]:
 def clock_set_back(record: Record, now: int) -> int:
     """Return by how many µs the store's clock is behind the last renewal of this lease; 0 if it is not."""
     return max(0, record.renewed_at - now) if record.lease_until is not None else 0
+
+
+def _lasts_too_long(record: Record, now: int) -> list[str]:
+    set_back, left = span(clock_set_back(record, now)), span((record.lease_until or now) - now)
+    return [
+        f"The store's clock was set back by at least {set_back}, so its lease lasts too long: {left}.",
+        f"If that owner is gone: `{cli_command('release', record.key)} --force`, or wait until then.",
+    ]
 
 
 def _lapsed(record: Record, now: int) -> list[str]:
@@ -251,12 +254,8 @@ _OUTCOMES: dict[Row, str] = {
 def _locked(record: Record, now: int) -> list[str]:
     holder = f"It is a lock, held by {_owner(record)} since {_ago(record.claimed_at, now)}, with token {record.token}."
     left = span((record.lease_until or now) - now)
-    if set_back := clock_set_back(record, now):
-        return [
-            holder,
-            f"The store's clock was set back by at least {span(set_back)}, so its lease lasts too long: {left}.",
-            f"If that owner is gone: `{cli_command('release', record.key)} --force`, or wait until then.",
-        ]
+    if clock_set_back(record, now):
+        return [holder, *_lasts_too_long(record, now)]
     return [holder, f"Its lease was renewed {_ago(record.renewed_at, now)} and expires in {left}; then it is free."]
 
 

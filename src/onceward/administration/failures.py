@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -11,13 +12,15 @@ from onceward.observe.record_figures import is_final_failure
 from onceward.protocol.listing import ListingFilter
 from onceward.protocol.note import FRAME
 from onceward.protocol.operation_names import SKIPPED
-from onceward.protocol.ports import Store
 from onceward.protocol.record import Record, RecordState
 
-from .listing import all_newest
+from .listing import all_visible
 from .model import FailureGroup, FailureGroups
 from .record_view import key_row
 from .times import time_of
+
+if TYPE_CHECKING:
+    from .admin import Admin
 
 MAX_VISITED = 5_000
 """The latest failures that are grouped: enough to see what is wrong, and fast with a million of them."""
@@ -33,17 +36,17 @@ def frame_of(record: Record) -> str:
     return record.note.get(FRAME, "").rpartition(":")[0]
 
 
-async def failed_records(store: Store, wanted: ListingFilter) -> tuple[list[Record], int, bool]:
+async def failed_records(admin: Admin, wanted: ListingFilter) -> tuple[list[Record], int, bool]:
     """Return the latest failures and parked attempts, the store's time, and whether there are more."""
     failed = (RecordState.FAILED, RecordState.PARKED)
     states = tuple(state for state in wanted.states if state in failed) or failed
-    records, now, more = await all_newest(store, replace(wanted, states=states), limit=MAX_VISITED)
+    records, now, more = await all_visible(admin, replace(wanted, states=states), limit=MAX_VISITED)
     return [one for one in records if one.error_type and one.error_type != SKIPPED], now, more
 
 
-async def failure_groups(store: Store, wanted: ListingFilter) -> FailureGroups:
+async def failure_groups(admin: Admin, wanted: ListingFilter) -> FailureGroups:
     """Return the groups of the latest failures, the largest first."""
-    records, now, more = await failed_records(store, wanted)
+    records, now, more = await failed_records(admin, wanted)
     return FailureGroups(grouped(records, now), len(records), more, time_of(now))
 
 

@@ -9,20 +9,24 @@ from __future__ import annotations
 import base64
 import heapq
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from onceward.errors import ConfigurationError
+from onceward.observe.record_figures import scan_pages
 from onceward.protocol.listing import UNFINISHED, ListingFilter, ListingPage
-from onceward.protocol.ports import Filter, Store
+from onceward.protocol.ports import Filter, Page, Store
 from onceward.protocol.record import Record, RecordState
 
 from .model import Capped
 
+if TYPE_CHECKING:
+    from .admin import Admin
+
 TIMEOUT: Final = 30.0
-SCAN_PAGE: Final = 200  # records per page: each may contain a result of a megabyte
+MAX_PAGE: Final = 5_000
 MAX_CURSOR: Final = 1000  # characters
 ID_DIGITS: Final = 64  # hexadecimal
 
@@ -68,30 +72,30 @@ async def _newest_by_scan(
     return ListingPage(best[:limit], following, now, unreadable=tuple(unreadable))
 
 
-async def _scan(store: Store, wanted: ListingFilter, timeout: float) -> AsyncIterator[ListingPage]:
+def _scan(store: Store, wanted: ListingFilter, timeout: float) -> AsyncIterator[Page]:
     only = wanted.scopes[0] if len(wanted.scopes) == 1 and "@" in wanted.scopes[0] else None
-    records = Filter(states=wanted.states, scope=only, prefix=wanted.prefix or None)
-    cursor = None
-    while True:
-        page = await store.scan(records, cursor=cursor, limit=SCAN_PAGE, timeout=timeout)
-        yield ListingPage(page.records, page.cursor, page.now, unreadable=page.unreadable)
-        cursor = page.cursor
-        if cursor is None:
-            return
+    return scan_pages(store, Filter(states=wanted.states, scope=only, prefix=wanted.prefix or None), timeout)
 
 
 def _sort_key(record: Record) -> tuple[int, bytes]:
     return -record.token, record.id
 
 
-async def all_newest(
-    store: Store, wanted: ListingFilter, *, limit: int, page_size: int = 5_000
-) -> tuple[list[Record], int, bool]:
+async def visible_page(admin: Admin, wanted: ListingFilter, *, cursor: str | None = None, limit: int) -> ListingPage:
+    """Return a page of what the operator may see. It is empty if nothing of it is visible."""
+    narrowed = admin.visible.narrow(checked(wanted))
+    if narrowed is None:
+        [answer] = await admin.store.read([bytes(32)], timeout=TIMEOUT)
+        return ListingPage([], None, answer.now)
+    return await newest(admin.store, narrowed, cursor=cursor, limit=limit)
+
+
+async def all_visible(admin: Admin, wanted: ListingFilter, *, limit: int) -> tuple[list[Record], int, bool]:
     """Return up to `limit` records, the store's time, and whether there are more. Pages are read until then."""
     found: list[Record] = []
     cursor: str | None = None
     while True:
-        page = await newest(store, wanted, cursor=cursor, limit=min(page_size, limit - len(found)))
+        page = await visible_page(admin, wanted, cursor=cursor, limit=min(MAX_PAGE, limit - len(found)))
         found += page.records
         if page.cursor is None or len(found) >= limit:
             return found, page.now, page.cursor is not None
@@ -123,8 +127,9 @@ async def oldest_pending(store: Store, wanted: ListingFilter, timeout: float = T
     return found
 
 
-def encode_cursor(cursor: bytes) -> str:
-    return base64.urlsafe_b64encode(cursor).decode("ascii").rstrip("=")
+def encode_cursor(cursor: bytes | None) -> str | None:
+    """Return the cursor as text, for URLs; None on the last page."""
+    return None if cursor is None else base64.urlsafe_b64encode(cursor).decode("ascii").rstrip("=")
 
 
 def decode_cursor(text: str) -> bytes:

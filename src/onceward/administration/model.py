@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
 from onceward.observe.rules import Broken
 from onceward.protocol.audit import AuditEntry
 from onceward.protocol.record import RecordState
+
+T = TypeVar("T")
 
 
 class KeyRow(Struct, frozen=True, kw_only=True):
@@ -148,10 +150,10 @@ class Evidence(Struct, frozen=True):
     actions: list[ActionOption]
 
 
-class ParkedPage(Struct, frozen=True):
-    """A page of the queue of decisions, the latest first."""
+class Page(Struct, Generic[T], frozen=True):
+    """A page of a list, the latest first. It may be short although it has a cursor, as in `KeyPage`."""
 
-    rows: list[Evidence]
+    rows: list[T]
     cursor: str | None
     now: datetime
 
@@ -329,11 +331,3 @@ class RuleRow(Struct, frozen=True):
     todo: str
     by_counters: bool
     broken: list[Broken]
-
-
-class SagaPage(Struct, frozen=True):
-    """A page of sagas, the latest first. A page may be short although it has a cursor, as in `KeyPage`."""
-
-    rows: list[SagaRow]
-    cursor: str | None
-    now: datetime

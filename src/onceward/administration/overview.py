@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from onceward.engine.lock_record import is_lock
-from onceward.observe.record_figures import is_final_failure, stuck_schedules
-from onceward.observe.rules import RULES, Broken, Figures, RecordFigures, check, todo_text
+from onceward.observe.record_figures import RecordCounter, is_final_failure
+from onceward.observe.rules import RULES, Broken, Figures, check, todo_text
 from onceward.observe.thresholds import Thresholds
-from onceward.protocol.counters import COUNTER_NAMES, HOUR, CounterTotals, add_up, operation_of, replay_rate
+from onceward.protocol.counters import COUNTER_NAMES, HOUR, CounterTotals, replay_rate
 from onceward.protocol.listing import ListingFilter
-from onceward.protocol.ports import Store
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.transitions import Row, row_of
 
 from . import listing
 from .model import Capped, HourFigures, Overview, RuleRow, ScheduleRow, ScopeFigures
 from .record_view import key_row
+from .schedules import schedule_rows, visible_schedules
 from .times import time_of
-from .visible import Visible
+from .totals import RULE_HOURS, totals_of
+
+if TYPE_CHECKING:
+    from .admin import Admin
 
 MAX_COUNTED: Final = 10_000
 """Unfinished records are counted up to this number: beyond it, the exact number does not matter."""
 
 MAX_READ: Final = 1_000
 """Records of each unfinished state that are read, the latest ones."""
-
-DAY: Final = 24
-RULE_HOURS: Final = 28 * DAY
-TIMEOUT: Final = 30.0
 
 
 class Unfinished(Struct, frozen=True):
@@ -44,61 +41,38 @@ class Unfinished(Struct, frozen=True):
     now: int
 
 
-async def read_unfinished(store: Store, visible: Visible) -> Unfinished:
+async def read_overview(admin: Admin, hours: int) -> Overview:
+    """Return the overview. Queries: 2 for counters, 4 for unfinished records, 1 for counts, 1 for schedules."""
+    totals = await totals_of(admin, max(hours, RULE_HOURS))
+    found = await read_unfinished(admin)
+    if admin.visible.everything:
+        states = await listing.count_unfinished(admin.store, MAX_COUNTED)
+    else:  # the index does not know scopes: what was read is counted
+        states = {state: Capped(len(records), found.more[state]) for state, records in found.records.items()}
+    rows, cursors = await schedule_rows(admin.store, visible_schedules(admin), totals)
+    broken = broken_rules(totals, found, cursors, admin.thresholds)
+    return overview(totals, found, states, hours=hours, schedules=rows, broken=broken)
+
+
+async def read_rules(admin: Admin) -> list[RuleRow]:
+    """Return every rule, and where it is broken."""
+    totals = await totals_of(admin, RULE_HOURS)
+    found = await read_unfinished(admin)
+    _, cursors = await schedule_rows(admin.store, visible_schedules(admin), totals)
+    return rule_rows(broken_rules(totals, found, cursors, admin.thresholds), admin.thresholds)
+
+
+async def read_unfinished(admin: Admin) -> Unfinished:
     """Read the latest unfinished records: one query per state, and one for the oldest PENDING record."""
     records: dict[RecordState, list[Record]] = {}
     more: dict[RecordState, bool] = {}
     now = 0
-    everywhere = ListingFilter(scopes=visible.scopes, tenants=visible.tenants)
     for state in (RecordState.PENDING, RecordState.FAILED, RecordState.PARKED):
-        wanted = ListingFilter(states=(state,), scopes=visible.scopes, tenants=visible.tenants)
-        page = await listing.newest(store, wanted, limit=MAX_READ)
+        page = await listing.visible_page(admin, ListingFilter(states=(state,)), limit=MAX_READ)
         records[state], more[state], now = page.records, page.cursor is not None, page.now
-    oldest = await listing.oldest_pending(store, everywhere) if records[RecordState.PENDING] else None
+    everywhere = ListingFilter(scopes=admin.visible.scopes, tenants=admin.visible.tenants)
+    oldest = await listing.oldest_pending(admin.store, everywhere) if records[RecordState.PENDING] else None
     return Unfinished(records, more, oldest, now)
-
-
-async def read_totals(store: Store, hours: int) -> CounterTotals | None:
-    """Return the counters of the last hours; None if the store keeps none."""
-    if store.counters is None:
-        return None
-    now = await store.counters.save_counts([], timeout=TIMEOUT)
-    since = now // HOUR - hours + 1
-    counted = await store.counters.read_counts(since, timeout=TIMEOUT)
-    return add_up(counted, since)
-
-
-def visible_totals(totals: CounterTotals, visible: Visible) -> CounterTotals:
-    """Return the counters of the visible scopes."""
-    if visible.everything:
-        return totals
-    hours = {
-        hour: {scope: cell for scope, cell in counts.items() if visible.includes(scope)}
-        for hour, counts in totals.hours.items()
-    }
-    return CounterTotals(totals.now, totals.since, hours)
-
-
-def record_figures(found: Unfinished, cursors: Sequence[tuple[Record, int]], thresholds: Thresholds) -> RecordFigures:
-    """Return the figures for the rules, from the records that were read."""
-    old_pending: Counter[str] = Counter()
-    running: set[str] = set()
-    pending = {one.id: one for one in found.records[RecordState.PENDING]}
-    if found.oldest_pending is not None:
-        pending[found.oldest_pending[0].id] = found.oldest_pending[0]
-    for record in pending.values():
-        if not is_lock(record):
-            old_pending[operation_of(record.scope)] += record.claimed_at < found.now - thresholds.old_pending_age
-            if row_of(record, found.now) is Row.PENDING_LIVE:
-                running.add(record.scope)
-    parked = Counter(operation_of(one.scope) for one in found.records[RecordState.PARKED])
-    failed = Counter(
-        operation_of(one.scope)
-        for one in found.records[RecordState.FAILED]
-        if one.updated_at > found.now - DAY * HOUR and is_final_failure(one, found.now)
-    )
-    stuck = stuck_schedules(cursors, running, thresholds.stuck_schedule_age)
-    return RecordFigures(+old_pending, parked, failed, stuck)
 
 
 def broken_rules(
@@ -109,7 +83,13 @@ def broken_rules(
 ) -> list[Broken]:
     """Return the broken rules. Without counters, only those about records."""
     tally = totals if totals is not None else CounterTotals(found.now, found.now // HOUR, {})
-    return check(Figures(tally, record_figures(found, cursors, thresholds)), thresholds)
+    counter = RecordCounter(thresholds)
+    records = {one.id: one for of_state in found.records.values() for one in of_state}
+    if found.oldest_pending is not None:
+        records[found.oldest_pending[0].id] = found.oldest_pending[0]
+    for record in records.values():
+        counter.add(record, found.now)
+    return check(Figures(tally, counter.figures(cursors)), thresholds)
 
 
 def rule_rows(broken: Sequence[Broken], thresholds: Thresholds) -> list[RuleRow]:

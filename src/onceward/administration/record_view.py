@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from onceward.protocol.note import FRAME, user_notes
@@ -9,7 +10,7 @@ from onceward.protocol.record import AfterCrash, Record
 from onceward.protocol.transitions import Row, row_of
 from onceward.protocol.unstored import unstored_reason
 
-from .model import KeyRow
+from .model import KeyRow, WorkerRow
 from .times import iso, time_of
 
 _STATE_TEXTS = {
@@ -17,6 +18,9 @@ _STATE_TEXTS = {
     Row.RELEASED_UNVERIFIED: "PENDING released",
     Row.FAILED_FINAL: "FAILED final",
 }
+
+
+_TIMES = ("created_at", "claimed_at", "updated_at", "renewed_at", "lease_until", "valid_until", "retry_at")
 
 
 def state_text(record: Record, now: int) -> str:
@@ -66,13 +70,7 @@ def record_as_json(record: Record, now: int) -> dict[str, Any]:
         "attempt": record.attempt,
         "token": record.token,
         "owner": record.owner,
-        "created_at": iso(record.created_at),
-        "claimed_at": iso(record.claimed_at),
-        "updated_at": iso(record.updated_at),
-        "renewed_at": iso(record.renewed_at),
-        "lease_until": iso(record.lease_until),
-        "valid_until": iso(record.valid_until),
-        "retry_at": iso(record.retry_at),
+        **{name: iso(getattr(record, name)) for name in _TIMES},
         "after_crash": AfterCrash(record.after_crash).name.lower(),
         "error_type": record.error_type,
         "error": record.error,
@@ -83,3 +81,21 @@ def record_as_json(record: Record, now: int) -> dict[str, Any]:
         "unstored": unstored_reason(record.note),
         "note": user_notes(record.note),
     }
+
+
+def worker_rows(pending: Sequence[Record], now: int) -> list[WorkerRow]:
+    """Return the owners of live leases, those that hold the most first."""
+    by_owner: dict[str, list[Record]] = {}
+    for record in pending:
+        if row_of(record, now) is Row.PENDING_LIVE:
+            by_owner.setdefault(record.owner, []).append(record)
+    rows = [
+        WorkerRow(
+            owner,
+            len(held),
+            time_of(max(one.renewed_at for one in held)),
+            key_row(min(held, key=lambda one: one.claimed_at), now),
+        )
+        for owner, held in by_owner.items()
+    ]
+    return sorted(rows, key=lambda one: (-one.running, one.owner))

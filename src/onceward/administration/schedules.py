@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from secrets import token_bytes
 from typing import TYPE_CHECKING, Final
 
+from onceward.errors import ConfigurationError
+from onceward.protocol.audit import signature
 from onceward.protocol.counters import CounterTotals
 from onceward.protocol.operation_names import SCHEDULE_PREFIX
 from onceward.protocol.ports import Store
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer
 from onceward.protocol.transitions import Row, row_of
+from onceward.schedules import operator_requests
 from onceward.schedules.cursor import cursor_of
 from onceward.schedules.definition import Schedule
 from onceward.schedules.operator_requests import is_paused
@@ -19,6 +23,7 @@ from .cron_text import cron_text
 from .model import ScheduleDetail, ScheduleRow
 from .record_view import key_row
 from .times import time_of
+from .totals import RULE_HOURS, totals_of
 
 if TYPE_CHECKING:
     from .admin import Admin
@@ -121,3 +126,49 @@ def last_slots(schedule: Schedule, now: int) -> list[int]:
         slots.append(slot)
         slot = schedule.table.latest(slot - 1)
     return slots
+
+
+# ── what `Admin` calls ──
+
+
+async def rows(admin: Admin) -> list[ScheduleRow]:
+    totals = await totals_of(admin, RULE_HOURS)
+    found, _ = await schedule_rows(admin.store, visible_schedules(admin), totals)
+    return found
+
+
+async def detail(admin: Admin, name: str) -> ScheduleDetail | None:
+    schedule = _named(admin, name)
+    if schedule is None:
+        return None
+    [row], _ = await schedule_rows(admin.store, [schedule], None)
+    return await schedule_detail(admin.store, schedule, row)
+
+
+async def set_paused(admin: Admin, name: str, why: str, *, paused: bool) -> bool:
+    schedule = _required(admin, name)
+    signed = signature("pause" if paused else "resume", admin.who, why)
+    if paused:
+        return await operator_requests.pause(admin.store, schedule, token_bytes(16), signed)
+    return await operator_requests.resume(admin.store, schedule, signed)
+
+
+async def run_now(admin: Admin, name: str, why: str) -> str:
+    schedule = _required(admin, name)
+    slot = await operator_requests.request_run(
+        admin.store, schedule, token_bytes(16), signature("run-now", admin.who, why)
+    )
+    return schedule.key(slot).id.hex()
+
+
+def _named(admin: Admin, name: str) -> Schedule | None:
+    return next((one for one in visible_schedules(admin) if one.name == name), None)
+
+
+def _required(admin: Admin, name: str) -> Schedule:
+    schedule = _named(admin, name)
+    if schedule is None:
+        raise ConfigurationError(
+            f"no schedule {name!r} with a pattern is declared here", hint="pass the client that declares it"
+        )
+    return schedule

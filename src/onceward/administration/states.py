@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceward.errors import OncewardError
 from onceward.protocol.latest import EntityState
 
-from . import figures, listing, overview
-from .json_values import as_json
+from . import listing
 from .model import EntityPage, EntityRow, StoredValue
 from .times import time_of
-from .values import NOT_REQUESTED
+from .totals import RULE_HOURS, totals_of
+from .values import decoded
 
 if TYPE_CHECKING:
     from .admin import Admin
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 async def state_scopes(admin: Admin) -> list[str]:
     """Return the scopes in which events were applied in the last weeks."""
-    totals = await figures.totals_of(admin, overview.RULE_HOURS)
+    totals = await totals_of(admin, RULE_HOURS)
     if totals is None:
         return []
     return [scope for scope in totals.scopes if totals.total("applied", scope) or totals.total("stale", scope)]
@@ -33,7 +32,7 @@ async def entities(admin: Admin, scope: str, cursor: str | None, limit: int, *, 
     after = None if cursor is None else listing.decode_cursor(cursor)
     found, following = await states.entities(scope, cursor=after, limit=limit, timeout=listing.TIMEOUT)
     rows = [_row(admin, one, values=values) for one in found]
-    return EntityPage(rows, None if following is None else listing.encode_cursor(following))
+    return EntityPage(rows, listing.encode_cursor(following))
 
 
 def _row(admin: Admin, state: EntityState, *, values: bool) -> EntityRow:
@@ -45,10 +44,4 @@ def _row(admin: Admin, state: EntityState, *, values: bool) -> EntityRow:
 def _value(admin: Admin, state: EntityState, *, show: bool) -> StoredValue:
     if state.value is None:
         return StoredValue(0, problem="the entity was deleted")
-    if not show:
-        return StoredValue(len(state.value), problem=NOT_REQUESTED)
-    try:
-        value = admin.codec.decode(state.value, state.id)
-    except OncewardError as error:
-        return StoredValue(len(state.value), problem=f"cannot be decoded: {error}")
-    return StoredValue(len(state.value), admin.redaction.apply(as_json(value)))
+    return decoded(state.value, admin.codec, admin.redaction, (state.id, 0), show=show)

@@ -21,7 +21,7 @@ def stored_result(record: Record, codec: Codec, redaction: Redaction, *, show: b
     """Return the stored result; its value only with `show`."""
     if record.result is None:
         return StoredValue(0, problem=unstored_reason(record.note) or "no result is stored")
-    return _decoded(record.result, codec, redaction, (record.id, record.cycle), show=show)
+    return decoded(record.result, codec, redaction, (record.id, record.cycle), show=show)
 
 
 def stored_input(record: Record, codec: Codec, redaction: Redaction, *, show: bool) -> StoredValue:
@@ -32,13 +32,14 @@ def stored_input(record: Record, codec: Codec, redaction: Redaction, *, show: bo
         return StoredValue(0, problem=str(error))
     if not data:
         return StoredValue(0, problem="no input is stored")
-    found = _decoded(data, codec, redaction, (record.id + INPUT_PART, 0), show=show)
+    found = decoded(data, codec, redaction, (record.id + INPUT_PART, 0), show=show)
     if isinstance(found.value, list) and len(found.value) == len(("args", "kwargs")):
         return StoredValue(found.size, {"args": found.value[0], "kwargs": found.value[1]})
     return found
 
 
-def _decoded(data: bytes, codec: Codec, redaction: Redaction, place: tuple[bytes, int], *, show: bool) -> StoredValue:
+def decoded(data: bytes, codec: Codec, redaction: Redaction, place: tuple[bytes, int], *, show: bool) -> StoredValue:
+    """Return the decoded value; only its size without `show`."""
     if not show:
         return StoredValue(len(data), problem=NOT_REQUESTED)
     try:

@@ -14,12 +14,18 @@ import click
 
 from onceward.administration import bulk
 from onceward.administration.actions import ALIVE, CHANGED, NEWER, Action, ActionRefused, Encode, encode_plain, plan
+from onceward.administration.typed_result import encode_typed
 from onceward.client.audit_identity import user_and_host
+from onceward.client.base import BaseClient
+from onceward.errors import ConfigurationError
+from onceward.keys.key import parse_scope
+from onceward.operations.operation import Operation
 from onceward.protocol import transitions
 from onceward.protocol.audit import signature
 from onceward.protocol.note import SAGA
 from onceward.protocol.ports import Filter, Store
 from onceward.protocol.record import Record
+from onceward.results.codec import Encoded
 from onceward.runtime.bridge import run
 
 from . import display
@@ -27,6 +33,7 @@ from .confirm import FORCE, WHY, YES, ask, print_done, record_line
 from .exit_codes import Exit
 from .find import find_one, iter_records
 from .inspect import KEY
+from .load_object import load_object
 from .open_store import SEARCH_TIMEOUT, opened_store
 from .program import (
     POSITIVE_COUNT,
@@ -40,9 +47,13 @@ from .program import (
     store_url,
     wants_json,
 )
-from .typed_result import APP, encode_result
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+APP = click.option(
+    "--app",
+    metavar="MODULE:NAME",
+    help="With --result: the decorated function or its client. The result is stored with the function's type.",
+)
 
 
 def check_reason(action: Action, why: str) -> Action:
@@ -210,7 +221,8 @@ def resolve(
         check_allowed(action, record, now, encode)
         ask(f"Resolve 1 record as {finding.replace('_', ' ')}", [record_line(record, now)], yes=yes)
         change(store, action, [record], why, encode)
-    _warn_null_result(finding, result)
+    if finding == "applied" and result is None:
+        click.echo("No --result was given: deliveries get null.", err=True)
     print_done(f"resolved as {finding.replace('_', ' ')}", [record])
 
 
@@ -226,11 +238,6 @@ def _check_finding(finding: str | None, result: str | None, app: str | None, *, 
     return finding
 
 
-def _warn_null_result(finding: str, result: str | None) -> None:
-    if finding == "applied" and result is None:
-        click.echo("No --result was given: deliveries get null.", err=True)
-
-
 def _parse_result(result: str | None) -> Any:
     try:
         return None if result is None else json.loads(result)
@@ -238,6 +245,34 @@ def _parse_result(result: str | None) -> Any:
         raise click.UsageError(
             f"--result is not JSON: {error} (a string needs double quotes inside single quotes: '\"text\"')"
         ) from None
+
+
+def encode_result(value: Any, text: str | None, record: Record, app: str | None) -> Encoded:
+    """Encode `value`, parsed from the JSON `text`. With `app`, read the text as the type that its function declares."""
+    if app is not None:
+        return encode_typed(_operation(load_object(app), app, record), text, record)
+    encoded = encode_plain(value, record)
+    if encoded.data is None:
+        raise CommandError(f"the result cannot be stored, nothing was changed: {encoded.reason}", Exit.USAGE)
+    return encoded
+
+
+def _operation(found: Any, app: str, record: Record) -> Operation:
+    """Return the operation of the record. `found` is a client or a decorated function."""
+    scope = parse_scope(record.scope)
+    operation = getattr(found, "operation", None)
+    if isinstance(found, BaseClient):
+        operation = None if scope is None else found.declared_functions.find(scope)
+    if not isinstance(operation, Operation):
+        raise ConfigurationError(
+            f"{app} declares no function for {record.scope}", hint="name the client or the decorated function"
+        )
+    if scope is None or (operation.scope.app, operation.scope.operation) != (scope.app, scope.operation):
+        raise ConfigurationError(
+            f"{app} is the function of {operation.scope.text}, and this record is of {record.scope}",
+            hint="name the function that the record is of",
+        )
+    return operation
 
 
 @program.command()

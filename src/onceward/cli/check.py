@@ -150,17 +150,12 @@ def _scope_count(names: Sequence[str]) -> str:
     return f"{len(names)} scope" if len(names) == 1 else f"{len(names)} scopes"
 
 
-def runbook_text(one: Broken) -> str:
-    """Return the command that prints the runbook."""
-    return f"More: {one.runbook}"
-
-
 def _print_report(found: Sequence[Broken], coverage: Coverage) -> None:
     """Print a paragraph per broken rule, uncut, because it says what to do."""
     for one in found:
         where = f" in {one.scope}" if one.scope else ""
         click.secho(display.cut(f"{one.rule}{where}", display.MAX_LINE_WIDTH), bold=True, color=display.color_mode())
-        for sentence in (f"{one.said}.", one.todo, runbook_text(one)):
+        for sentence in (f"{one.said}.", one.todo, f"More: {one.runbook}"):
             click.echo(f"  {display.cut(sentence, display.MAX_LINE_WIDTH)}")
     if found:
         broken = len({one.rule for one in found})
@@ -211,7 +206,7 @@ class Failures:
 def _run_command(words: Sequence[str], broken: Broken) -> None:
     facts = {"RULE": broken.rule, "SCOPE": broken.scope, "FIGURE": f"{broken.figure:g}"}
     variables = {**os.environ, **{f"ONCEWARD_{name}": value for name, value in facts.items()}}
-    text = f"{broken}\n{runbook_text(broken)}\n"
+    text = f"{broken}\nMore: {broken.runbook}\n"
     subprocess.run(  # noqa: S603 (the user asked for it)
         words, input=text.encode(), stdout=STDERR, env=variables, timeout=ALERT_TIMEOUT, check=True
     )

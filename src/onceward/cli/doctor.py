@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import click
@@ -19,7 +19,7 @@ from onceward.observe.rules import RULES, todo_text
 from onceward.observe.thresholds import DAY
 from onceward.protocol.hints import cli_command
 from onceward.protocol.ports import Filter, Store
-from onceward.protocol.record import Record, RecordState
+from onceward.protocol.record import RecordState
 from onceward.protocol.transitions import Row, row_of
 from onceward.runtime.bridge import run
 from onceward.stores.sqlite.schema import LATEST
@@ -141,7 +141,7 @@ def _records(store: Store, spans: Mapping[str, str]) -> list[Check]:
     total = sum(counts.values())
     lapsed_is_lock: list[bool] = []
     long_leases: list[tuple[int, str]] = []  # by how much the clock was set back, and the key
-    for record, now in _pending(store):
+    for record, now in iter_records(store, Filter(states=(RecordState.PENDING,))):
         if row_of(record, now) is Row.PENDING_LAPSED:
             lapsed_is_lock.append(is_lock(record))
         elif set_back := clock_set_back(record, now):
@@ -194,10 +194,6 @@ def _problems(store: Store) -> list[Check]:
         )
         for name, number in numbers.items()
     ]
-
-
-def _pending(store: Store) -> Iterator[tuple[Record, int]]:
-    return iter_records(store, Filter(states=(RecordState.PENDING,)))
 
 
 def _window(finding: SpanFinding) -> Check:

@@ -3,50 +3,40 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Self
 
 from onceward import errors
 
 
 class Exit(IntEnum):
-    """How the command ended, for scripts."""
+    """How the command ended, for scripts: the code, and its `meaning`."""
 
-    OK = 0
-    ATTENTION = 1
-    USAGE = 2
-    MISMATCH = 65
-    ABSENT = 66
-    SEVERAL = 67
-    DOWN = 69
-    UNKNOWN = 70
-    REFUSED = 71
-    FULL = 73
-    BROKEN = 74
-    RUNNING = 75
-    PARKED = 76
-    INCOMPLETE = 79
+    meaning: str
 
+    def __new__(cls, code: int, meaning: str) -> Self:
+        found = int.__new__(cls, code)
+        found._value_, found.meaning = code, meaning
+        return found
 
-MEANINGS = {
-    Exit.OK: "done",
-    Exit.ATTENTION: "doctor, check, operations, recover, import: something needs attention; otherwise: not confirmed",
-    Exit.USAGE: "invalid flag, setting or key; nothing was done",
-    Exit.MISMATCH: "run: the key was used before with another command; nothing was run",
-    Exit.ABSENT: "there is no such record",
-    Exit.SEVERAL: "several records match; narrow it with --scope or id:<hex>",
-    Exit.DOWN: "the store is locked, unreachable or too slow; try again",
-    Exit.UNKNOWN: "run: the command ran, but its record was not confirmed",
-    Exit.REFUSED: "refused: the record is not in a state for this, or --yes is missing",
-    Exit.FULL: "the store is full; nothing was claimed or changed",
-    Exit.BROKEN: "the store is missing, damaged, read-only or of another version",
-    Exit.RUNNING: "run: another worker is still processing this key (after --wait)",
-    Exit.PARKED: "run: it is unknown how an earlier attempt ended; see onceward resolve",
-    Exit.INCOMPLETE: "run: done before, but its output was not stored completely",
-}
+    OK = 0, "done"
+    ATTENTION = 1, "doctor, check, operations, recover, import: something needs attention; otherwise: not confirmed"
+    USAGE = 2, "invalid flag, setting or key; nothing was done"
+    MISMATCH = 65, "run: the key was used before with another command; nothing was run"
+    ABSENT = 66, "there is no such record"
+    SEVERAL = 67, "several records match; narrow it with --scope or id:<hex>"
+    DOWN = 69, "the store is locked, unreachable or too slow; try again"
+    UNKNOWN = 70, "run: the command ran, but its record was not confirmed"
+    REFUSED = 71, "refused: the record is not in a state for this, or --yes is missing"
+    FULL = 73, "the store is full; nothing was claimed or changed"
+    BROKEN = 74, "the store is missing, damaged, read-only or of another version"
+    RUNNING = 75, "run: another worker is still processing this key (after --wait)"
+    PARKED = 76, "run: it is unknown how an earlier attempt ended; see onceward resolve"
+    INCOMPLETE = 79, "run: done before, but its output was not stored completely"
 
 
 def help_table() -> str:
     """Return the codes for a help text."""
-    own = [f"  {code.value:>3}  {meaning}" for code, meaning in MEANINGS.items()]
+    own = [f"  {code.value:>3}  {code.meaning}" for code in Exit]
     return "\n".join(["\b", "Exit codes:", *own])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from msgspec.structs import asdict
@@ -56,7 +56,6 @@ Exit code 1: rows were rejected, in this run, in a dry run, or when the file was
 @click.option("--ignore", multiple=True, metavar="COLUMN", help="Skip a column. May be repeated.")
 @click.option(
     "--id",
-    "ids",
     multiple=True,
     metavar="COLUMN",
     help="Column that identifies a row.  [default: external id or e-mail]",
@@ -65,7 +64,7 @@ Exit code 1: rows were rejected, in this run, in a dry run, or when the file was
 @click.option(
     "--name", help="Name shared by all editions of this file: rows replace earlier ones.  [default: file name]"
 )
-@click.option("--format", "kind", type=click.Choice(FORMATS), help="File format.  [default: from the file extension]")
+@click.option("--format", type=click.Choice(FORMATS), help="File format.  [default: from the file extension]")
 @click.option("--encoding", help="Encoding of a CSV file.  [default: detected]")
 @click.option("--delimiter", help="Delimiter of a CSV file, or: tab.  [default: detected]")
 @click.option("--dates", type=click.Choice(ORDERS), help="Order of day, month and year.  [default: detected]")
@@ -94,29 +93,17 @@ def import_command(
     *,
     file: Path,
     url: str,
-    mapped: tuple[str, ...],
-    ignore: tuple[str, ...],
-    ids: tuple[str, ...],
     source: str,
-    name: str | None,
-    kind: str | None,
-    encoding: str | None,
-    delimiter: str | None,
-    dates: str | None,
-    country: str | None,
-    largest_row: int | None,
-    rejects: Path | None,
-    batch: int,
+    mapped: tuple[str, ...],
     merge_at: float,
     ask_at: float,
     rules: tuple[str, ...],
     untrusted: bool,
     fields: tuple[str, ...],
     by_keys: bool,
-    dry_run: bool,
-    restart: bool,
-    again: bool,
+    **options: Any,
 ) -> int:
+    """`options` are passed on to `import_file`."""
     from onceward.imports import import_file
     from onceward.people import MergeRule
     from onceward.people.stored_declaration import open_people
@@ -134,25 +121,7 @@ def import_command(
     )
     try:
         summary = import_file(
-            file,
-            people,
-            source=source,
-            name=name,
-            map=_parse_mappings(mapped),
-            ignore=ignore,
-            id=ids,
-            format=kind,
-            encoding=encoding,
-            delimiter=delimiter,
-            dates=dates,
-            country=country,
-            largest_row=largest_row,
-            rejects=rejects,
-            batch=batch,
-            dry_run=dry_run,
-            restart=restart,
-            again=again,
-            on_progress=progress_bar,
+            file, people, source=source, map=_parse_mappings(mapped), on_progress=progress_bar, **options
         )
     except KeyboardInterrupt:
         raise CommandError("stopped → run the same command again to resume", Exit.ATTENTION) from None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
 
 from onceward.administration import json_values as values
-from onceward.administration.console_url import console_url
 from onceward.administration.details import explanation
 from onceward.administration.record_view import record_as_json, state_text
 from onceward.administration.sagas import journal_or_none
@@ -41,7 +41,7 @@ from .program import (
     wants_json,
 )
 from .retry_spans import unversioned
-from .settings import PURPOSES, operations_from_file, retry_spans
+from .settings import SETTINGS, operations_from_file, retry_spans
 
 ORDERS = click.Choice([order.value for order in SortOrder])
 KEY = click.argument("key", metavar="KEY")
@@ -220,6 +220,12 @@ def explain(key: str) -> None:
         click.echo(display.cut(line, 1000))
 
 
+def console_url(id: bytes) -> str | None:
+    """Return the page of the record in the console; None if $ONCEWARD_CONSOLE_URL is not set."""
+    base = os.environ.get("ONCEWARD_CONSOLE_URL", "").strip()
+    return f"{base.rstrip('/')}/keys/{id.hex()}" if base else None
+
+
 def operation_of(scope: str) -> str:
     """Return the operation of `app/operation@tenant`, without its version."""
     return unversioned(scope.partition("@")[0].partition("/")[2])
@@ -281,6 +287,6 @@ def config() -> None:
     if wants_json():
         display.print_json({name: {"value": value, "source": source} for name, (value, source) in settings.items()})
         return
-    span = "how long senders retry"
-    rows = [[name, value, source, PURPOSES.get(name, span)] for name, (value, source) in settings.items()]
+    spans = ("", "how long senders retry")
+    rows = [[name, value, source, SETTINGS.get(name, spans)[1]] for name, (value, source) in settings.items()]
     display.print_table(("SETTING", "VALUE", "FROM", "MEANING"), rows, elastic=(1, 3))

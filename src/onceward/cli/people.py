@@ -16,10 +16,10 @@ from .confirm import YES, ask
 from .display import safe
 from .exit_codes import Exit
 from .program import OUTPUT, PEOPLE, POSITIVE_COUNT, CommandError, program, wants_json
-from .review import contribution_json, get_person, person_json, person_lines
+from .review import contribution_json, evidence_json, fields_text, get_person, person_json, person_lines
 
 if TYPE_CHECKING:  # optional dependency: other commands work without it
-    from onceward.people import People, Person
+    from onceward.people import People
 
 KINDS: Final = ("golden", "crosswalk", "evidence")
 FORMATS: Final = ("csv", "ndjson", "parquet")
@@ -67,7 +67,7 @@ def search_command(*, wanted: tuple[str, ...], limit: int, url: str) -> None:
     if not found:
         wanted_text = " and ".join(f"{text!r} in {name}" for name, text in fields.items())
         click.echo(safe(f"No one was found with {wanted_text}."), err=True)
-    rows = [[person.id, ", ".join(person.sources), _fields_text(person)] for person in found]
+    rows = [[person.id, ", ".join(person.sources), fields_text(person)] for person in found]
     if rows:
         display.print_table(("ID", "SOURCES", "FIELDS"), rows, elastic=(1, 2))
 
@@ -95,21 +95,17 @@ def show_command(*, id: str, url: str) -> None:
         links = people.links(person.id)
     if wants_json():
         records = [
-            contribution_json(part) | {"evidence": [_evidence_json(one) for one in part.evidence]}
+            contribution_json(part) | {"evidence": [evidence_json(one) for one in part.evidence]}
             for part in person.contributions
         ]
         pairs = [
-            {
-                "one": link.one,
-                "other": link.other,
-                "confidence": link.confidence,
-                "evidence": [_evidence_json(one) for one in link.evidence],
-            }
+            {name: getattr(link, name) for name in ("one", "other", "confidence")}
+            | {"evidence": [evidence_json(one) for one in link.evidence]}
             for link in links
         ]
         display.print_json(person_json(person) | {"records": records, "links": pairs})
         return
-    click.echo(safe(f"{person.id}: {_fields_text(person)}"))
+    click.echo(safe(f"{person.id}: {fields_text(person)}"))
     click.echo(safe(f"keys: {', '.join(person.keys) or '–'}"))
     rows = [
         [str(part.number), part.source, part.record, part.rule, f"{part.confidence:.2f}"]
@@ -273,11 +269,3 @@ def _open(url: str) -> People:
     from onceward.people.stored_declaration import open_declared_people
 
     return open_declared_people(url)
-
-
-def _fields_text(person: Person) -> str:
-    return ", ".join(f"{name} {value}" for name, value in sorted(person.fields.items()))
-
-
-def _evidence_json(one: Any) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in ("field", "level", "here", "there", "weight")}

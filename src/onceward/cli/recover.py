@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import sys
+from functools import partial
 from typing import Any
 
 import click
@@ -14,11 +13,13 @@ from onceward.errors import ConfigurationError
 from onceward.protocol.outcome import Executed, Failed, Replayed
 from onceward.recovery.decision import Recovered, Recovery
 
-from .display import safe
 from .exit_codes import Exit
 from .program import OUTPUT, CommandError, current_settings, program
-from .schedule import load_client, print_traceback, stop_on_signals
+from .schedule import load_client, print_json_line, print_traceback, stop_on_signals
+from .schedule import print_line as print_schedule_line
 from .terminal_log import log_to_terminal
+
+print_line = partial(print_schedule_line, command="recover")
 
 MAX_SHOWN = 10
 REPORTED = frozenset({"failed"})
@@ -131,13 +132,3 @@ def print_summary(total: Recovery) -> None:
     more = total.needing_redelivery - MAX_SHOWN
     if more > 0:
         print_line(f"… and {more} more (-o json lists {len(total.needs_redelivery)})")
-
-
-def print_json_line(line: dict[str, Any]) -> None:
-    click.echo(json.dumps(line))
-    sys.stdout.flush()
-
-
-def print_line(line: str) -> None:
-    click.echo(f"onceward recover: {safe(line)}")
-    sys.stdout.flush()

@@ -117,21 +117,21 @@ def _split(people: People, id: str, numbers: tuple[int, ...], *, yes: bool) -> N
 def person_lines(people: People, id: str) -> list[str]:
     """Return a few lines about a person, as a preview."""
     person = get_person(people, id)
-    fields = ", ".join(f"{name} {_field_text(person, name)}" for name in sorted(person.fields))
     more = len(person.contributions) - MAX_RECORDS_SHOWN
+    sources = ", ".join(person.sources) or MISSING
     return [
-        f"{person.id}: {len(person.contributions)} records of {', '.join(person.sources) or MISSING}; {fields}",
+        f"{person.id}: {len(person.contributions)} records of {sources}; {fields_text(person)}",
         *map(_contribution_line, person.contributions[:MAX_RECORDS_SHOWN]),
         *([f"  … {more} more"] if more > 0 else []),
     ]
 
 
 def _contribution_line(part: Contribution) -> str:
-    return f"  {part.number}  {part.source}  {part.rule} {part.confidence:.2f}  {_fields_text(part)}"
+    return f"  {part.number}  {part.source}  {part.rule} {part.confidence:.2f}  {fields_text(part)}"
 
 
-def _fields_text(part: Contribution) -> str:
-    return ", ".join(f"{name} {value}" for name, value in sorted(part.fields.items()))
+def fields_text(part: Contribution | Person) -> str:
+    return ", ".join(f"{name} {_text(value)}" for name, value in sorted(part.fields.items()))
 
 
 def _print_person(person: Person) -> None:
@@ -142,7 +142,7 @@ def _print_person(person: Person) -> None:
         return
     click.echo(f"{person.id}: {len(person.contributions)} records")
     rows = [
-        [str(part.number), part.source, part.rule, f"{part.confidence:.2f}", _fields_text(part)]
+        [str(part.number), part.source, part.rule, f"{part.confidence:.2f}", fields_text(part)]
         for part in person.contributions
     ]
     display.print_table(("RECORD", "SOURCE", "BY", "SURE", "SAYS"), rows, elastic=(1, 4))
@@ -221,10 +221,6 @@ def _print_pair(one: Review) -> None:
     click.echo("")
 
 
-def _field_text(person: Person, name: str) -> str:
-    return _text(person.fields.get(name))
-
-
 def _text(value: Any) -> str:
     return MISSING if value is None else str(value)
 
@@ -234,14 +230,15 @@ def as_json(one: Review) -> dict[str, Any]:
         "one": person_json(one.one),
         "other": person_json(one.other),
         "confidence": one.confidence,
-        "evidence": [
-            {name: getattr(each, name) for name in ("field", "level", "here", "there", "weight")}
-            for each in one.evidence
-        ],
+        "evidence": [evidence_json(each) for each in one.evidence],
         "source": one.source,
         "record": one.record,
         "asked_at": one.asked_at.isoformat(),
     }
+
+
+def evidence_json(one: Any) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in ("field", "level", "here", "there", "weight")}
 
 
 def person_json(person: Person) -> dict[str, Any]:

@@ -160,12 +160,8 @@ def run_command(
     settings = {name: setting.value for name, setting in current_settings().items()}
     raise_if_private(settings["store"])
     choices: dict[str, Any] = {
-        "window": settings["window"],
-        "lease": settings["lease"],
-        "wait": settings["wait"],
-        "settle_timeout": settings["settle_timeout"],
+        **{name: settings[name] for name in ("window", "lease", "wait", "settle_timeout", "after_crash")},
         "on_running": "raise" if no_wait else "wait",
-        "after_crash": settings["after_crash"],
         "not_applied": (CommandFailed, Interrupted),
         "max_result_bytes": 2 * max_output + RESULT_OVERHEAD,
     }

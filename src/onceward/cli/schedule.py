@@ -29,7 +29,7 @@ from .terminal_log import log_to_terminal
 
 SIGNALLED = 128  # as in shells
 REPORTED_SEPARATELY = frozenset({"missed", "failed"})
-"""Events that the reporters print."""
+"""Events that the results show."""
 
 
 @program.command("schedule")
@@ -64,7 +64,7 @@ def schedule(*, target: str, only_list: bool) -> int:
     enable_counters(once)
     log_to_terminal(REPORTED_SEPARATELY)
     with stop_on_signals(once):
-        run_until_stopped(once, JsonReporter() if as_json else TextReporter())
+        run_until_stopped(once, print_result_json if as_json else print_result)
     if not as_json:
         print_line("stopped")
     return Exit.OK
@@ -110,39 +110,32 @@ def stop_on_signals(once: Any) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class TextReporter:
-    """Print results as text."""
-
-    def __call__(self, result: Ran | Missed) -> None:
-        if isinstance(result, Missed):
-            print_line(f"{result.name}: {result}")
-            return
-        text = outcome_text(result)
-        if text is not None:
-            late = " (late)" if result.late else ""
-            print_line(f"{result.name} {format_time(result.scheduled_at)}{late}: {text}")
-            print_traceback(result.outcome)
+def print_result(result: Ran | Missed) -> None:
+    if isinstance(result, Missed):
+        print_line(f"{result.name}: {result}")
+        return
+    text = outcome_text(result)
+    if text is not None:
+        late = " (late)" if result.late else ""
+        print_line(f"{result.name} {format_time(result.scheduled_at)}{late}: {text}")
+        print_traceback(result.outcome)
 
 
-class JsonReporter:
-    """Print results as lines of JSON."""
-
-    def __call__(self, result: Ran | Missed) -> None:
-        line: dict[str, object]
-        if isinstance(result, Missed):
-            line = {"schedule": result.name, "event": "missed", "count": result.count, "more": result.more}
-            line |= {"first": format_time(result.first), "last": format_time(result.last)}
-        elif outcome_text(result) is None:
-            return
-        else:
-            outcome = result.outcome
-            line = {"schedule": result.name, "event": outcome.reason, "scheduled_at": format_time(result.scheduled_at)}
-            line |= {"late": result.late, "attempt": outcome.attempt, "token": outcome.token}
-            if isinstance(outcome, Failed):
-                line |= {"error": f"{outcome.error_type}: {outcome.error}"}
-            print_traceback(result.outcome)
-        click.echo(json.dumps(line))
-        sys.stdout.flush()
+def print_result_json(result: Ran | Missed) -> None:
+    line: dict[str, object]
+    if isinstance(result, Missed):
+        line = {"schedule": result.name, "event": "missed", "count": result.count, "more": result.more}
+        line |= {"first": format_time(result.first), "last": format_time(result.last)}
+    elif outcome_text(result) is None:
+        return
+    else:
+        outcome = result.outcome
+        line = {"schedule": result.name, "event": outcome.reason, "scheduled_at": format_time(result.scheduled_at)}
+        line |= {"late": result.late, "attempt": outcome.attempt, "token": outcome.token}
+        if isinstance(outcome, Failed):
+            line |= {"error": f"{outcome.error_type}: {outcome.error}"}
+        print_traceback(result.outcome)
+    print_json_line(line)
 
 
 def outcome_text(result: Ran) -> str | None:
@@ -167,8 +160,13 @@ def print_traceback(outcome: object) -> None:
         traceback.print_exception(exception, file=sys.stderr)
 
 
-def print_line(line: str) -> None:
-    click.echo(f"onceward schedule: {safe(line)}")
+def print_line(line: str, command: str = "schedule") -> None:
+    click.echo(f"onceward {command}: {safe(line)}")
+    sys.stdout.flush()
+
+
+def print_json_line(line: dict[str, object]) -> None:
+    click.echo(json.dumps(line))
     sys.stdout.flush()
 
 

@@ -17,34 +17,24 @@ from onceward.protocol.secrets import url_without_secrets
 from onceward.protocol.suggest import did_you_mean
 from onceward.stores.registry import DEFAULT, ENVIRONMENT
 
-DEFAULTS: dict[str, str] = {
-    "store": DEFAULT,
-    "app": "default",
-    "tenant": "",
-    "scope": "",
-    "output": "auto",
-    "window": "24h",
-    "lease": "60s",
-    "wait": "24h",
-    "settle_timeout": "10m",
-    "after_crash": "rerun",
-    "history": "problems",
+SETTINGS: dict[str, tuple[str, str]] = {
+    "store": (DEFAULT, "where the records are"),
+    "app": ("default", "first part of the scope"),
+    "tenant": ("", "only this tenant"),
+    "scope": ("", "only this scope"),
+    "output": ("auto", "format of the output"),
+    "window": ("24h", "run: how long to replay"),
+    "lease": ("60s", "run: takeover after a crash"),
+    "wait": ("24h", "run: wait for another owner"),
+    "settle_timeout": ("10m", "run: retry storing the result"),
+    "after_crash": ("rerun", "run: action after a crash"),
+    "history": ("problems", "run: which events to keep"),
 }
-PURPOSES: dict[str, str] = {
-    "store": "where the records are",
-    "app": "first part of the scope",
-    "tenant": "only this tenant",
-    "scope": "only this scope",
-    "output": "format of the output",
-    "window": "run: how long to replay",
-    "lease": "run: takeover after a crash",
-    "wait": "run: wait for another owner",
-    "settle_timeout": "run: retry storing the result",
-    "after_crash": "run: action after a crash",
-    "history": "run: which events to keep",
-}
-"""What each setting is for, short enough for 80 columns. Settings of `run` do not apply to your Python code."""
+"""The default of each setting, and what it is for, short enough for 80 columns.
 
+Settings of `run` do not apply to your Python code."""
+
+DEFAULTS = {name: default for name, (default, _) in SETTINGS.items()}
 VARIABLES = {name: ENVIRONMENT if name == "store" else f"ONCEWARD_{name.upper()}" for name in DEFAULTS}
 RETRY_SPANS = "retry_spans"
 """A table, only in files: for each scope or operation, how long its sender redelivers."""

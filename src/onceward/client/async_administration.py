@@ -1,27 +1,27 @@
-"""Inspect and change records manually: the async methods of `AsyncOnce`."""
+"""Inspect and change records manually: the async methods of `AsyncOnce`. Those of `Once` are made from them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onceward.engine import records
 from onceward.engine.entry import Entry
-from onceward.observe.figures import broken_rules, stats
-from onceward.observe.rules import Broken
-from onceward.observe.thresholds import parse_thresholds
-from onceward.operations.job_builder import key_object
+from onceward.keys.key import Key
 from onceward.protocol.audit import AuditEntry
-from onceward.protocol.counters import CounterTotals
 from onceward.protocol.duration import Duration, microseconds
 from onceward.protocol.policy import Finding, applied
-from onceward.sagas import records as saga_records
-from onceward.sagas.records import SagaEntry
 
-from .alerts import AsyncAlert, alert_jobs, send_all
 from .audit_identity import sign
 from .base import BaseClient, by_text
-from .erasure import Erased, erase, erase_signature, erasure_filter
+
+if TYPE_CHECKING:
+    from onceward.observe.rules import Broken
+    from onceward.protocol.counters import CounterTotals
+    from onceward.sagas.records import SagaEntry
+
+    from .alerts import Alert, AsyncAlert
+    from .erasure import Erased
 
 
 class AsyncAdministration(BaseClient):
@@ -37,6 +37,8 @@ class AsyncAdministration(BaseClient):
         Raises:
             StoreUnavailable: The store does not answer.
         """
+        from onceward.sagas import records as saga_records  # imported here: few programs need it, and imports take time
+
         given = await key_object(self, key, name)
         codec, _ = self.settings_for(given)
         return await saga_records.read(self.engine, given, codec, by_text=by_text(key, name))
@@ -66,6 +68,8 @@ class AsyncAdministration(BaseClient):
             AlreadyRunning: A worker holds the lease, and `force` is not set.
             NotAcquired: The record has changed since it was `seen`.
         """
+        from onceward.sagas import records as saga_records  # imported here, as in `read`
+
         return await saga_records.forget(
             self.engine,
             await key_object(self, key, name),
@@ -92,6 +96,8 @@ class AsyncAdministration(BaseClient):
             ConfigurationError: The value cannot be stored. If the key belongs to a function of this client, the value
                 must have its return type.
         """
+        from onceward.sagas import records as saga_records  # imported here, as in `read`
+
         given = await key_object(self, key, name)
         codec, policy = self.settings_for(given)
         await saga_records.resolve(
@@ -147,6 +153,8 @@ class AsyncAdministration(BaseClient):
         Raises:
             ConfigurationError: Neither `tenant`, `scope` nor `prefix` is given, or the store cannot erase.
         """
+        from .erasure import erase, erase_signature, erasure_filter  # imported here, as in `read`
+
         wanted = erasure_filter(tenant, scope, prefix)
         signed = erase_signature(wanted, why)
         await self.engine.ready()
@@ -187,6 +195,8 @@ class AsyncAdministration(BaseClient):
         Raises:
             ConfigurationError: The store keeps no counters.
         """
+        from onceward.observe.figures import stats  # imported here, as in `read`
+
         return await stats(self.engine, microseconds(since, "since"))
 
     async def check(
@@ -210,11 +220,29 @@ class AsyncAdministration(BaseClient):
             StoreUnavailable: The store does not answer.
             ConfigurationError: `rules` names an unknown rule.
         """
-        await records.check_store(self.engine)
-        if store_only:
-            return []
-        thresholds = parse_thresholds(rules or {})
-        found = await broken_rules(self.engine, thresholds)
-        if alert is not None:
-            await send_all(self, alert_jobs(self, found, alert, thresholds))
-        return found
+        return await check_rules(self, rules, alert, store_only=store_only)
+
+
+async def key_object(client: BaseClient, key: Any, name: str | None) -> Key:
+    from onceward.operations import job_builder  # imported here, as in `read`
+
+    return await job_builder.key_object(client, key, name)
+
+
+async def check_rules(
+    client: BaseClient, rules: Mapping[str, Any] | None, alert: Alert | AsyncAlert | None, *, store_only: bool
+) -> list[Broken]:
+    """Return the broken rules, and send alerts about them."""
+    await records.check_store(client.engine)
+    if store_only:
+        return []
+    from onceward.observe.figures import broken_rules  # imported here, as in `read`
+    from onceward.observe.thresholds import parse_thresholds
+
+    from .alerts import alert_jobs, send_all
+
+    thresholds = parse_thresholds(rules or {})
+    found = await broken_rules(client.engine, thresholds)
+    if alert is not None:
+        await send_all(client, alert_jobs(client, found, alert, thresholds))
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from onceward.errors import ConfigurationError
 from onceward.keys.key import Scope
 from onceward.keys.readable import MAX_TEXT, escape
+from onceward.observe.record_figures import scan_pages
 from onceward.protocol.audit import AuditSignature, signature
 from onceward.protocol.capabilities import Erasure
 from onceward.protocol.counters import CounterRow, Counts, operation_of
@@ -25,7 +26,6 @@ from .audit_identity import user_and_host
 TIMEOUT: Final = 60.0
 """Seconds for each call, which may visit all records."""
 
-PAGE: Final = 200
 SAMPLE: Final = 10
 """How many keys a preview shows."""
 
@@ -100,8 +100,11 @@ async def erase(
 
     It can be repeated: the next call deletes what an interrupted call left.
     """
-    erasure = _erasure_of(store)
-    scopes = [scope for scope in await _scopes(store) if wanted.selects_scope(scope)]
+    erasure = store.erasure
+    if erasure is None:
+        raise ConfigurationError(f"{store.name} cannot erase records", hint="its class lacks the capability `erasure`")
+    known = {scope for scope, _ in await store.counts(timeout=TIMEOUT)}
+    scopes = [scope for scope in sorted(known) if wanted.selects_scope(scope)]
     entities = await erasure.find_entities(wanted, timeout=TIMEOUT)
     found = await _preview(store, wanted, scopes, len(entities))
     if dry_run:
@@ -109,9 +112,9 @@ async def erase(
     await erasure.add_audit(signed, found.records, timeout=TIMEOUT)
     visited = kept = 0
     for scope in scopes:
-        async for page in _pages(store, Filter(scope=scope, prefix=wanted.prefix)):
-            kept += await _erase_records(store, erasure, page)
-            visited += len(page)
+        async for page in scan_pages(store, Filter(scope=scope, prefix=wanted.prefix), TIMEOUT):
+            kept += await _erase_records(store, erasure, page.records)
+            visited += len(page.records)
             on_progress(visited, found.records)
     return replace(
         found,
@@ -124,36 +127,13 @@ async def erase(
     )
 
 
-def _erasure_of(store: Store) -> Erasure:
-    if store.erasure is None:
-        raise ConfigurationError(
-            f"{store.name} cannot erase records",
-            hint="its class lacks the capability `erasure`",
-        )
-    return store.erasure
-
-
-async def _scopes(store: Store) -> list[str]:
-    return sorted({scope for scope, _ in await store.counts(timeout=TIMEOUT)})
-
-
-async def _pages(store: Store, wanted: Filter) -> AsyncIterator[list[Record]]:
-    cursor = None
-    while True:
-        page = await store.scan(wanted, cursor=cursor, limit=PAGE, timeout=TIMEOUT)
-        yield page.records
-        cursor = page.cursor
-        if cursor is None:
-            return
-
-
 async def _preview(store: Store, wanted: ErasureFilter, scopes: list[str], entities: int) -> Erased:
     counted: Counter[str] = Counter()
     sample: list[str] = []
     for scope in scopes:
-        async for page in _pages(store, Filter(scope=scope, prefix=wanted.prefix)):
-            counted[scope] += len(page)
-            sample += [record.key for record in page[: SAMPLE - len(sample)]]
+        async for page in scan_pages(store, Filter(scope=scope, prefix=wanted.prefix), TIMEOUT):
+            counted[scope] += len(page.records)
+            sample += [record.key for record in page.records[: SAMPLE - len(sample)]]
     return Erased(done=False, records=counted.total(), scopes=dict(+counted), sample=tuple(sample), entities=entities)
 
 

@@ -2,58 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from onceward.operations.decorator import T
-from onceward.operations.operation import KeySource, TenantSource
-from onceward.protocol.duration import Duration, microseconds
-from onceward.protocol.policy import SECOND, OnLost
-from onceward.runtime.bridge import run
+from onceward.protocol.duration import Duration
+from onceward.protocol.policy import OnLost
 
-from .base import BaseClient
+from .async_features import AsyncFeatures
+from .base_features import BaseFeatures
+from .blocking import blocking
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from onceward.latest.api import LatestState
-    from onceward.locks.api import HeldLock, Lock
+    from onceward.locks.api import HeldLock, Lock  # noqa: F401 (the base class names it)
     from onceward.protocol.latest import LatestStateOptions
-    from onceward.recovery.decision import Recovery
-    from onceward.recovery.sweeper import OnRecovered
-    from onceward.sagas.api import Saga, SagaChoices
-    from onceward.sagas.definition import Step
-    from onceward.schedules.api import ScheduleDecorator, TickBlock
-    from onceward.schedules.definition import TickChoices
-    from onceward.schedules.runner import OnResult
+    from onceward.sagas.api import Saga  # noqa: F401 (the base class names it)
+    from onceward.schedules.api import ScheduleDecorator, TickBlock  # noqa: F401 (the base class names it)
 
 
-class Features(BaseClient):
+class Features(BaseFeatures["Lock", "ScheduleDecorator", "TickBlock", "Saga"]):
     """The methods of `Once` that lock, keep latest states, run schedules and sagas, and recover interrupted calls."""
-
-    def lock(
-        self, name: Any, *, lease: Duration | None = None, wait: Duration | None = None, on_lost: OnLost = "notify"
-    ) -> Lock:
-        """Return a lock to hold while a block runs: `with once.lock("sync", lease="30s") as lock:`.
-
-        Args:
-            name: What to lock. All processes that use the same store, app and tenant share the lock.
-            lease: How long the lock outlives its owner after a crash. While the block runs, it is renewed. The default
-                is the client's.
-            wait: How long to wait for another owner. `0` does not wait. The default is the client's.
-            on_lost: What happens if another owner takes over after the lease has expired: `"notify"` makes
-                `lock.check()` raise, `"cancel"` also cancels the async task that holds the lock.
-
-        Returns:
-            The lock. Entering the block raises `AlreadyRunning`, or `StillRunning` after the wait, if another owner
-            holds it.
-
-        Raises:
-            ConfigurationError: A duration cannot be read, or is negative.
-        """
-        from onceward.locks.api import Lock, lock_job  # imported here: few programs need it, and imports take time
-
-        return Lock(self.engine, lock_job(self, name, lease, wait, on_lost))
 
     def try_lock(self, name: Any, *, lease: Duration | None = None, on_lost: OnLost = "notify") -> HeldLock | None:
         """Acquire the lock without waiting. Use the result as a `with` block, or call `release()`.
@@ -94,127 +62,5 @@ class Features(BaseClient):
 
         return LatestState(self, name, type, **choices)
 
-    def schedule(
-        self, pattern: str, *, tz: str = "UTC", name: str | None = None, **choices: Unpack[TickChoices]
-    ) -> ScheduleDecorator:
-        """Return a decorator that declares a schedule: `@once.schedule("*/5 8-18 * * 1-6")`.
-
-        `onceward schedule` or `run_schedules` runs each slot once, in however many processes you start them.
-
-        Args:
-            pattern: A cron pattern with five fields: minute, hour, day of month, month, day of week.
-            tz: The time zone of the pattern, such as `"Europe/Berlin"`.
-            name: The name of the schedule (default: module and name of the function).
-            choices: Settings of the runs, such as `catch_up` and `overlap`, and policy settings such as `lease`.
-
-        Raises:
-            ConfigurationError: The pattern or time zone cannot be read, or a setting has no effect on a schedule.
-        """
-        from onceward.schedules.api import (
-            Scheduled,
-            read_pattern,
-            schedule_decorator,
-        )  # imported here, as in `lock`
-
-        decorator: ScheduleDecorator = schedule_decorator(self, Scheduled, read_pattern(pattern, tz), name, choices)
-        return decorator
-
-    def tick(
-        self,
-        name: str,
-        scheduled_at: datetime | str | None = None,
-        *,
-        pattern: str | None = None,
-        tz: str = "UTC",
-        rerun: bool = False,
-        **choices: Unpack[TickChoices],
-    ) -> TickBlock:
-        """Return a block for a slot that an external scheduler triggers: `with once.tick("report", at):`.
-
-        Args:
-            name: The name of the schedule.
-            scheduled_at: The time of the slot, as a datetime with a time zone or as ISO 8601 text. Without it, the slot
-                is the latest one of the `pattern`.
-            pattern: The cron pattern that the slot belongs to.
-            tz: The time zone of the pattern.
-            rerun: Whether to make another attempt of a slot that failed.
-            choices: Settings of the run, as for `schedule`.
-
-        Returns:
-            The block. Entering it raises `NotAcquired` if the slot is running or was run before.
-
-        Raises:
-            ConfigurationError: Neither `scheduled_at` nor `pattern` is given, or one of them cannot be read.
-        """
-        from onceward.schedules.api import TickBlock
-
-        return TickBlock(self, name, scheduled_at, choices, pattern=pattern, tz=tz, rerun=rerun)
-
-    def run_schedules(self, *, on_result: OnResult | None = None) -> None:
-        """Run the declared schedules when they are due, until `stop()`. Then wait for running slots to finish.
-
-        Args:
-            on_result: Called with a `Ran` for each slot that ran in this process, and a `Missed` for missed slots.
-
-        Raises:
-            ConfigurationError: This client has no schedules.
-        """
-        from onceward.runtime.threads import ThreadWorkerPool
-        from onceward.schedules.api import runners
-        from onceward.schedules.runner import run_loop
-
-        run(run_loop(self.engine, runners(self, on_result), ThreadWorkerPool()))
-
-    def saga(
-        self,
-        name: str,
-        *steps: Step,
-        input_type: Callable[..., Any] | None = None,
-        key: KeySource = None,
-        version: str | int | None = None,
-        tenant: TenantSource = None,
-        **choices: Unpack[SagaChoices],
-    ) -> Saga:
-        """Declare a saga, and return it: in the end, either all of its steps are done, or all are undone.
-
-        `once.saga("order", Step("charge", charge, undo=refund))`. Call the saga with its input as keyword arguments.
-
-        Args:
-            name: The name of the saga. It is part of its keys.
-            steps: The steps, in the order in which they run.
-            input_type: A function or class whose parameters are the input. With it, the input is checked, and may be
-                passed by position.
-            key: How to build the key from the input, as in `@once(key=…)`. By default the whole input is the key.
-            version: Part of the key. A new version starts with new keys.
-            tenant: Separates customers. A template such as `"{org_id}"`, or a callable that gets the input.
-            choices: Policy settings of the saga; see `SagaChoices`. Settings of a step belong to `Step`.
-
-        Raises:
-            ConfigurationError: There are no steps, two have the same name, their order cannot be undone, or a setting
-                does not apply to sagas.
-        """
-        from onceward.sagas.api import Saga  # imported here, as in `lock`
-
-        return Saga(self, name, steps, input_type, choices, key=key, version=version, tenant=tenant)
-
-    def recover(self, *, every: Duration | None = None, on_result: OnRecovered | None = None) -> Recovery:
-        """Finish interrupted calls that are not redelivered, of operations with `store_input=True`.
-
-        Args:
-            every: Repeat at this interval until `stop()`. Without it, `recover` returns when nothing is due.
-            on_result: Called with a `Recovered` for each record that it handled, and for each pass in which the store
-                failed.
-
-        Returns:
-            How many records were finished, failed, or remain.
-
-        Raises:
-            ConfigurationError: This client has declared nothing with `store_input=True`.
-        """
-        from onceward.recovery.deliveries import sweeper  # imported here, as in `lock`
-        from onceward.runtime.threads import ThreadWorkerPool
-
-        worker = sweeper(self, on_result)
-        if every is None:
-            return run(worker.until_idle())
-        return run(worker.until_stopped(ThreadWorkerPool(), microseconds(every, "every") / SECOND))
+    run_schedules = blocking(AsyncFeatures.run_schedules)
+    recover = blocking(AsyncFeatures.recover)

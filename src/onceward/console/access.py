@@ -10,6 +10,7 @@ from typing import Literal
 
 from starlette.requests import Request
 
+from onceward.administration.actions import Action
 from onceward.administration.visible import Visible
 from onceward.errors import ConfigurationError
 from onceward.protocol.suggest import did_you_mean
@@ -28,6 +29,11 @@ class Level(IntEnum):
     READ = 1
     ACT = 2
     ADMIN = 3
+
+
+def level_of(action: Action) -> Level:
+    """Return the level that an action needs: the highest to delete what is known, or to override a live owner."""
+    return Level.ADMIN if action.verb == "forget" or action.force else Level.ACT
 
 
 LevelName = Literal["none", "read", "act", "admin"]

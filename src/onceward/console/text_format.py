@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from markupsafe import Markup
 from markupsafe import escape as escape_html
 
+from onceward.administration.times import span
 from onceward.keys.readable import escape
-from onceward.protocol.duration import format_duration
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -52,10 +52,7 @@ def rough_span(microseconds: int) -> str:
 
 def exact_span(microseconds: int | None) -> str:
     """Return a duration with all of its units."""
-    if microseconds is None:
-        return ""
-    step = SECOND if microseconds >= SECOND else 1000
-    return format_duration(max(microseconds, 0) // step * step)
+    return "" if microseconds is None else span(microseconds)
 
 
 def exact_number(number: object) -> str:

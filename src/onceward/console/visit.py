@@ -28,11 +28,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Form = ImmutableMultiDict[str, str]
+MAX_DIGITS = 19  # of a 64-bit number; Python refuses to convert texts of thousands of digits
 
 
 def is_sync(people: object) -> bool:
     """Return whether calls of these people block."""
     return not inspect.iscoroutinefunction(getattr(people, "reviews", None))
+
+
+def whole_number(text: str, default: int) -> int:
+    """Return the number that a browser sent, or `default` if the text is something else."""
+    return int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else default
 
 
 class Visit:

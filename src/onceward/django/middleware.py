@@ -18,7 +18,8 @@ from django.http.request import RawPostDataException
 from django.urls import Resolver404, resolve
 from django.utils.module_loading import import_string
 
-from onceward.engine.attempt import SETTLED, UNPROTECTED, Attempt, current
+from onceward.engine.attempt import SETTLED, UNPROTECTED, Attempt
+from onceward.engine.block import enter, leave
 from onceward.engine.job import Job
 from onceward.errors import (
     AlreadyDone,
@@ -34,7 +35,6 @@ from onceward.http.config import SAFE_METHODS, IdempotencyConfig
 from onceward.http.http_settlement import SettlementFailed, settle
 from onceward.http.request_context import RequestContext, request_without_key
 from onceward.http.semantics import BODY_TOO_LARGE, NO_LONGER_ALLOWED, RawResponse
-from onceward.operations.block import AsyncClaimBlock, ClaimBlock
 from onceward.runtime.bridge import run
 
 from .client import aonce, once
@@ -77,35 +77,11 @@ class IdempotencyMiddleware:
 
     def __call__(self, request: Any) -> Any:
         """Return the response to a `request`: that of the view, or the stored one of an earlier request."""
-        if self.is_async:
-            return self._respond_async(request)
         found = self._find(request)
         if found is None:
             return self.get_response(request)
-        config, required = found
-        setattr(request, HANDLED_ATTRIBUTE, True)
-        prepared = self._prepare(request, config, required=required)
-        if isinstance(prepared, RawResponse):
-            return django_response(prepared)
-        if prepared is None:
-            with request_without_key(request):
-                return self.get_response(request)
-        return self._run_once(request, config, prepared)
-
-    async def _respond_async(self, request: Any) -> Any:
-        found = self._find(request)
-        if found is None:
-            return await self.get_response(request)
-        config, required = found
-        setattr(request, HANDLED_ATTRIBUTE, True)
-        # `request.user` may read the session from the database.
-        prepared = await sync_to_async(self._prepare)(request, config, required=required)
-        if isinstance(prepared, RawResponse):
-            return django_response(prepared)
-        if prepared is None:
-            with request_without_key(request):
-                return await self.get_response(request)
-        return await self._run_once_async(request, config, prepared)
+        responding = self._respond(request, *found)
+        return responding if self.is_async else run(responding)
 
     # ── which requests ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -158,43 +134,42 @@ class IdempotencyMiddleware:
         job = config.job(parsed, identity_of(request, principal), digest)
         return config.quota_response(job) or job
 
-    # ── running the view ────────────────────────────────────────────────────────────────────────────────────────
+    # ── running the view: one flow, which a sync view never suspends ────────────────────────────────────────────
 
-    def _run_once(self, request: Any, config: IdempotencyConfig, job: Job) -> Any:
-        block = ClaimBlock(config.engine, job)
+    async def _respond(self, request: Any, config: IdempotencyConfig, required: bool) -> Any:  # noqa: FBT001 (from `_find`)
+        setattr(request, HANDLED_ATTRIBUTE, True)
+        prepare: Any = sync_to_async(self._prepare) if self.is_async else self._prepare
+        prepared = prepare(request, config, required=required)
+        if self.is_async:  # `request.user` may read the session from the database
+            prepared = await prepared
+        if isinstance(prepared, RawResponse):
+            return django_response(prepared)
+        if prepared is None:
+            with request_without_key(request):
+                return await self._call_view(request)
+        return await self._run_once(request, config, prepared)
+
+    async def _run_once(self, request: Any, config: IdempotencyConfig, job: Job) -> Any:
+        attempt = Attempt(config.engine, job)
         try:
-            block.__enter__()
+            await enter(attempt)
         except (AlreadyDone, *REFUSALS) as error:
             return django_response(_refusal(config, request, error))
-        context = DjangoRequest(config, request)
+        context = DjangoRequest(config, request, asyncio.get_running_loop() if self.is_async else None)
+        attempt.integration = context  # so that the view finds its request by the claim
         try:
-            attempt = _bind(context)
-            response = self.get_response(request)
-            refusal = run(settle(config, attempt, *_to_store(response)))
-            left = _settlement_error(attempt)
-        except BaseException as error:
-            block.__exit__(type(error), error, error.__traceback__)
-            raise
-        block.__exit__(type(left) if left else None, left, None)
-        return django_response(config.outcome_response(refusal)) if refusal else _finished(response, config, context)
-
-    async def _run_once_async(self, request: Any, config: IdempotencyConfig, job: Job) -> Any:
-        block = AsyncClaimBlock(config.engine, job)
-        try:
-            await block.__aenter__()
-        except (AlreadyDone, *REFUSALS) as error:
-            return django_response(_refusal(config, request, error))
-        context = DjangoRequest(config, request, asyncio.get_running_loop())
-        try:
-            attempt = _bind(context)
-            response = await self.get_response(request)
+            response = await self._call_view(request)
             refusal = await settle(config, attempt, *_to_store(response))
             left = _settlement_error(attempt)
         except BaseException as error:
-            await block.__aexit__(type(error), error, error.__traceback__)
+            await leave(attempt, error)
             raise
-        await block.__aexit__(type(left) if left else None, left, None)
+        await leave(attempt, left)
         return django_response(config.outcome_response(refusal)) if refusal else _finished(response, config, context)
+
+    async def _call_view(self, request: Any) -> Any:
+        response = self.get_response(request)
+        return await response if self.is_async else response
 
 
 ROUTES = ("required", "optional", "methods")
@@ -222,14 +197,6 @@ def _view_options(request: Any) -> ViewOptions | None:
 def _content_length(request: Any) -> int:
     length = request.META.get("CONTENT_LENGTH") or "0"
     return int(length) if length.isascii() and length.isdecimal() else 0
-
-
-def _bind(context: RequestContext) -> Attempt:
-    """Let the view find its request by the claim, and return the claim."""
-    attempt = current()
-    assert attempt is not None, "its block was entered"  # noqa: S101 (the caller enters it)
-    attempt.integration = context
-    return attempt
 
 
 def _refusal(config: IdempotencyConfig, request: Any, error: Exception) -> RawResponse:

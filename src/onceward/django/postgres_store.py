@@ -49,8 +49,6 @@ class SavepointConnection(PostgresConnection):
 class DjangoPostgresStore(PostgresStore):
     """Keeps the records on Django's connection, so that a rollback by Django takes them along."""
 
-    on_django = True
-
     def __init__(self, connection: Any, clock: Clock | None) -> None:
         super().__init__(postgres_settings(connection), clock=clock)
         self._alias = connection.alias

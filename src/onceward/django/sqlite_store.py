@@ -81,8 +81,6 @@ class DjangoSQLiteConnection(SQLiteConnection):
 class DjangoSQLiteStore(SQLiteStore):
     """Keeps the records on Django's connection, so that a rollback by Django takes them along."""
 
-    on_django = True
-
     def __init__(self, alias: str, clock: Clock | None) -> None:
         super().__init__(MEMORY, clock=clock, migrate=False)
         self.inline = False

@@ -13,33 +13,17 @@ Which store answers a call:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from asgiref.sync import sync_to_async
 from django.db import connections
 
 from onceward.errors import ConfigurationError, StoreNotSetUp, StoreUnavailable
-from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
-from onceward.protocol.capabilities import (
-    Capabilities,
-    Commits,
-    Counters,
-    Erasure,
-    Health,
-    History,
-    LatestStates,
-    Lookup,
-    Migrations,
-    Notifications,
-    Schema,
-    Sorting,
-    Transactions,
-)
-from onceward.protocol.listing import Listing
-from onceward.protocol.ports import Clock, Filter, Page, Store
-from onceward.protocol.record import CompletedRecord, RecordState
-from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, ExpectedRecord, Renewal, Verdict
+from onceward.protocol.capabilities import Capabilities, Lookup, Migrations, Notifications, Schema, Transactions
+from onceward.protocol.ports import Clock, Store
+from onceward.protocol.record import CompletedRecord
+from onceward.protocol.requests import Answer, Renewal, Verdict
 from onceward.protocol.runtime import Runtime
 from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
@@ -82,6 +66,15 @@ class ForwardedCalls:
             return await self._call(verb, *arguments, **options)
 
         return forward
+
+
+def forwarded_verb(verb: str) -> Callable[..., Any]:
+    """Return a verb of the followed store: each call goes to the store that answers now."""
+
+    async def forward(store: DjangoStore, *arguments: Any, **options: Any) -> Any:
+        return await store._call(verb, *arguments, **options)  # noqa: SLF001 (its own method)
+
+    return forward
 
 
 class DjangoStore(Capabilities):
@@ -154,46 +147,20 @@ class DjangoStore(Capabilities):
 
     # ── the verbs ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def claim(self, requests: Sequence[ClaimRequest], *, timeout: float) -> list[Answer]:
-        return cast("list[Answer]", await self._call("claim", requests, timeout=timeout))
+    claim = forwarded_verb("claim")
+    settle = forwarded_verb("settle")
+    read = forwarded_verb("read")
+    forget = forwarded_verb("forget")
+    scan = forwarded_verb("scan")
+    counts = forwarded_verb("counts")
+    purge = forwarded_verb("purge")
+    audit = forwarded_verb("audit")
 
     async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
         if self._is_clone and not self._runtime.supports_cancellation and self.followed().on_django:
             # The heartbeat's thread does not see what the test's transaction holds, and must not block it.
             return [Answer(Verdict.OK, None, 0) for _ in renewals]
         return cast("list[Answer]", await self._call("renew", renewals, timeout=timeout))
-
-    async def settle(
-        self, settlements: Sequence[AnySettlement], *, timeout: float, signed: AuditSignature | None = None
-    ) -> list[Answer]:
-        return cast("list[Answer]", await self._call("settle", settlements, timeout=timeout, signed=signed))
-
-    async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
-        return cast("list[Answer]", await self._call("read", ids, timeout=timeout))
-
-    async def forget(
-        self,
-        ids: Sequence[bytes],
-        *,
-        force: bool,
-        timeout: float,
-        seen: Mapping[bytes, ExpectedRecord] | None = None,
-        signed: AuditSignature | None = None,
-    ) -> list[Answer]:
-        found = await self._call("forget", ids, force=force, timeout=timeout, seen=seen, signed=signed)
-        return cast("list[Answer]", found)
-
-    async def scan(self, wanted: Filter, *, cursor: bytes | None, limit: int, timeout: float) -> Page:
-        return cast("Page", await self._call("scan", wanted, cursor=cursor, limit=limit, timeout=timeout))
-
-    async def counts(self, *, timeout: float) -> dict[tuple[str, RecordState], int]:
-        return cast("dict[tuple[str, RecordState], int]", await self._call("counts", timeout=timeout))
-
-    async def purge(self, limit: int, *, timeout: float, signed: AuditSignature | None = None) -> int:
-        return cast("int", await self._call("purge", limit, timeout=timeout, signed=signed))
-
-    async def audit(self, wanted: AuditFilter, *, limit: int, timeout: float) -> list[AuditEntry]:
-        return cast("list[AuditEntry]", await self._call("audit", wanted, limit=limit, timeout=timeout))
 
     # ── capabilities: those of both PostgreSQL and SQLite ───────────────────────────────────────────────────────
 
@@ -212,7 +179,7 @@ class DjangoStore(Capabilities):
 
     def watch(self, id: bytes, wake: Callable[[], None]) -> Callable[[], None]:
         notifications = self.followed().store.notifications
-        return _stop_nothing if notifications is None else notifications.watch(id, wake)
+        return (lambda: None) if notifications is None else notifications.watch(id, wake)
 
     @property
     def transactions(self) -> Transactions:
@@ -231,14 +198,6 @@ class DjangoStore(Capabilities):
         return cast("Transactions", store.transactions).join(connection, runtime)
 
     @property
-    def sorting(self) -> Sorting:
-        return cast("Sorting", self._forwarded)
-
-    @property
-    def listing(self) -> Listing | None:
-        return None if self.followed().store.listing is None else cast("Listing", self._forwarded)
-
-    @property
     def migrations(self) -> Migrations:
         return self
 
@@ -249,31 +208,22 @@ class DjangoStore(Capabilities):
         """Raise: Django creates the tables."""
         raise ConfigurationError("Django creates the tables of Onceward", hint="run `python manage.py migrate`")
 
-    @property
-    def commits(self) -> Commits | None:
-        return None if self.followed().store.commits is None else cast("Commits", self._forwarded)
+    sorting = property(lambda self: self._forwarded)
+    latest = property(lambda self: self._forwarded)
+    erasure = property(lambda self: self._forwarded)
+    listing = property(lambda self: self._forwarded_if("listing"))
+    commits = property(lambda self: self._forwarded_if("commits"))
+    health = property(lambda self: self._forwarded_if("health"))
+    counters = property(lambda self: self._forwarded_outside_tests())
+    history = property(lambda self: self._forwarded_outside_tests())
 
-    @property
-    def latest(self) -> LatestStates:
-        return cast("LatestStates", self._forwarded)
+    def _forwarded_if(self, capability: str) -> Any:
+        """Return None if the followed store does not have the capability."""
+        return None if getattr(self.followed().store, capability) is None else self._forwarded
 
-    @property
-    def counters(self) -> Counters | None:
-        """None for the thread that writes counters in the background of tests: it is part of no test."""
-        return None if self._is_clone and has_run_tests() else cast("Counters", self._forwarded)
-
-    @property
-    def history(self) -> History | None:
-        """None for the thread that writes in the background of tests, as with counters."""
-        return None if self._is_clone and has_run_tests() else cast("History", self._forwarded)
-
-    @property
-    def health(self) -> Health | None:
-        return None if self.followed().store.health is None else cast("Health", self._forwarded)
-
-    @property
-    def erasure(self) -> Erasure:
-        return cast("Erasure", self._forwarded)
+    def _forwarded_outside_tests(self) -> Any:
+        """Return None for the thread that writes in the background of tests: it is part of no test."""
+        return None if self._is_clone and has_run_tests() else self._forwarded
 
 
 def from_url(url: str) -> DjangoStore:
@@ -315,6 +265,3 @@ def _make(connection: Any, clock: Clock | None, *, on_django: bool) -> FollowedS
 
 def _is_in_memory(connection: Any) -> bool:
     return connection.vendor == "sqlite" and bool(connection.is_in_memory_db())
-
-
-def _stop_nothing() -> None: ...

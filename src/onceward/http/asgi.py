@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Final, Generic, NamedTuple, TypeVar, Unpack
 
 from onceward.client.aio import AsyncOnce
 from onceward.client.sync import Once
@@ -29,18 +29,26 @@ from onceward.protocol.runtime import Runtime
 from .body import MAX_INLINE_HASH, MAX_LENGTH_DIGITS, Body, BodyTooLarge
 from .config import IdempotencyConfig, IdempotencyOptions
 from .http_settlement import SettlementFailed
-from .middleware_order import explain_middleware_order
 from .multipart import split_boundary
 from .request_context import RequestContext, request_without_key
 from .request_run import RequestRun
 from .response_buffer import App, Message, Receive, Scope, Send
 from .routes import Routes
 from .semantics import BODY_TOO_LARGE, KEY_HEADER, NO_LONGER_ALLOWED, IdempotentRequest, RawResponse
+from .transaction import RequestTransaction
 
 __all__ = ["IdempotencyMiddleware"]
 
+T = TypeVar("T", bound=RequestTransaction)
+
 # Server extensions that bypass `send`. An application that does not find them uses plain messages.
 _BYPASS_EXTENSIONS = frozenset(("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers"))
+
+_SET_BY_MIDDLEWARES: Final = ("user", "auth", "session")
+_ORDER_HINT: Final = (
+    "use idempotency.protect(app), which makes it the innermost; with app.add_middleware, add the idempotency"
+    " middleware first, because the one that is added last runs first"
+)
 
 
 class Authenticated(NamedTuple):
@@ -144,7 +152,7 @@ class IdempotencyMiddleware:
             if hasattr(found, "__await__"):
                 found = await found
         except (AssertionError, KeyError) as error:
-            raise explain_middleware_order(error, scope) from error
+            raise _explain_order(error, scope) from error
         return await self._admit(found, receive, send)
 
     async def _admit(self, found: Any, receive: Receive, send: Send) -> Authenticated | None:
@@ -182,6 +190,32 @@ class IdempotencyMiddleware:
             await request_run.send_refusal(response)
         if request_run.send_error is not None and not isinstance(request_run.send_error, OSError):
             raise request_run.send_error
+
+
+class AsgiIdempotency(Generic[T]):
+    """What the integrations of ASGI frameworks share: the settings of one API.
+
+    Args:
+        once: The client that stores responses.
+        principal: `principal(scope)` returns the authenticated owner of the key as a str, or None. It may be async.
+        choices: Which routes use keys, and how, as for `onceward.http.asgi.IdempotencyMiddleware`.
+    """
+
+    _transaction_type: type[T]
+
+    def __init__(
+        self, once: AsyncOnce | Once, *, principal: Callable[[Scope], Any], **choices: Unpack[IdempotencyOptions]
+    ) -> None:
+        self._once = once
+        self._principal = principal
+        self._choices = choices
+
+    def transaction(self, session: Any) -> T:
+        """Return a block that commits the `session` together with the response: `with`, or `async with` if it is async.
+
+        The block commits at its end. It rolls back if it raises, or if it ends without `tx.respond(…)`.
+        """
+        return self._transaction_type(session)
 
 
 async def _claim(attempt: Attempt) -> Outcome[Any] | None:
@@ -233,6 +267,22 @@ def path_below(root: str, path: str) -> str:
     """Return the path within an application mounted at `root`. Not every server includes `root` in the path."""
     rest = path.removeprefix(root)
     return rest if rest.startswith("/") else path
+
+
+def _explain_order(error: Exception, scope: Any) -> Exception:
+    """Return the error that explains a wrong order of middlewares; `error` itself if it has another reason."""
+    text = str(error.args[0]) if error.args else ""
+    missing = [name for name in _SET_BY_MIDDLEWARES if name not in scope]
+    if isinstance(error, AssertionError):  # as `request.user` and `request.session` of Starlette
+        missing = [name for name in missing if f"request.{name}" in text]
+    else:
+        missing = [name for name in missing if name == text]
+    if not missing:
+        return error
+    return ConfigurationError(
+        f"principal= needs scope[{missing[0]!r}], which no middleware has set before the idempotency middleware",
+        hint=_ORDER_HINT,
+    )
 
 
 async def send_response(send: Send, response: RawResponse) -> None:

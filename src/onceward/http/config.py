@@ -19,7 +19,6 @@ from onceward.protocol.window import Window
 
 from .delivery_work import as_tuple
 from .quota import Quota, QuotaCounter
-from .refusals import RequestRefused
 from .routes import Routes
 from .semantics import (
     NO_PRINCIPAL,
@@ -38,7 +37,7 @@ from .semantics import (
     problem_response,
     window_header,
 )
-from .statuses import REDIRECTS, RETRY_STATUSES
+from .statuses import REDIRECTS, RETRY_STATUSES, RequestRefused
 
 MAX_BODY: Final = 10_000_000
 MAX_RESPONSE: Final = 1_000_000

@@ -17,7 +17,8 @@ marked route that no middleware protects raises an error; it never runs unprotec
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from onceward.client.aio import AsyncOnce
@@ -26,14 +27,19 @@ from onceward.errors import ConfigurationError
 from onceward.protocol.window import parse_window
 
 from .config import RouteOptions
-from .fastapi_routes import MarkedRoutes, ProtectedRoutes, RouteSettings, load_fastapi
-from .fastapi_transaction import Transaction
+from .fastapi_routes import MarkedRoutes, RouteSettings, load_fastapi
 from .response_buffer import Scope
 from .semantics import PROBLEM_CONTENT_TYPE
+from .starlette import Transaction as StarletteTransaction
 from .starlette import add_innermost
+from .statuses import WITHOUT_BODY
 
 if TYPE_CHECKING:
+    from fastapi import Response
     from fastapi.params import Depends
+    from pydantic import TypeAdapter
+
+__all__ = ["Idempotency"]
 
 KEY_IN_SCOPE: Final = "onceward.key"
 
@@ -56,6 +62,55 @@ _DESCRIPTIONS: Final = {
     422: "This Idempotency-Key was used before with a different request",
     503: "Idempotency-Keys cannot be checked at the moment; Retry-After tells when to send the request again",
 }
+
+
+class Transaction(StarletteTransaction):
+    """Commits the session together with the response."""
+
+    def respond(
+        self, content: Any = None, status_code: int | None = None, headers: Mapping[str, str] | None = None
+    ) -> Response:
+        """Hand over the response: a `Response`, or content for a JSON response. Return the result from the endpoint.
+
+        The route's `response_model` and `status_code` apply to content, as if the endpoint had returned it.
+        """
+        from fastapi import Response
+
+        if isinstance(content, Response):
+            return self.hand_over_response(content)
+        route = self.request.get("route")
+        status = status_code or getattr(route, "status_code", None) or 200
+        chosen = None if headers is None else dict(headers)
+        if content is None and status in WITHOUT_BODY:
+            return self.hand_over_response(Response(None, status, chosen))
+        body = _json(content, route)
+        return self.hand_over_response(Response(body, status, chosen, media_type="application/json"))
+
+
+def _json(content: Any, route: Any) -> bytes:
+    model = getattr(route, "response_model", None)
+    if model is None:
+        from fastapi.encoders import jsonable_encoder
+        from fastapi.responses import JSONResponse
+
+        return bytes(JSONResponse(jsonable_encoder(content)).body)
+    adapter = _adapter(model)
+    return adapter.dump_json(
+        adapter.validate_python(content, from_attributes=True),
+        include=route.response_model_include,
+        exclude=route.response_model_exclude,
+        by_alias=route.response_model_by_alias,
+        exclude_unset=route.response_model_exclude_unset,
+        exclude_defaults=route.response_model_exclude_defaults,
+        exclude_none=route.response_model_exclude_none,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _adapter(model: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(model)
 
 
 class Idempotency:
@@ -121,7 +176,7 @@ class Idempotency:
         Call it before the application starts. Routes may be declared before or after. The middleware runs inside all
         other middleware of the application, whatever the order of calls.
         """
-        add_innermost(app, ProtectedRoutes, self._routes, app)
+        add_innermost(app, self._routes.middleware, app)  # called when the application starts, with all its routes
         self._routes.document_responses(app, self.responses)
 
     def transaction(self, session: Any) -> Transaction:

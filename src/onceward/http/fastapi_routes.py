@@ -89,16 +89,6 @@ class MarkedRoutes:
         app.openapi = openapi
 
 
-class ProtectedRoutes:
-    """Created when the application starts, because only then are all its routes known."""
-
-    def __init__(self, app: App, routes: MarkedRoutes, fastapi_app: Any) -> None:
-        self._app = routes.middleware(app, fastapi_app)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
-
-
 class _OrderedRoutes(Routes):
     """The routes of one method. As in the router, the first match decides, even if it uses no keys."""
 

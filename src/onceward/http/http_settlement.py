@@ -14,8 +14,7 @@ from onceward.protocol.unstored import OVER_LIMIT
 from onceward.results.extensions import NotStored
 
 from .config import IdempotencyConfig
-from .refusals import RequestFailed, RequestRefused
-from .statuses import is_redirect, says_not_started
+from .statuses import RequestFailed, RequestRefused, is_redirect, says_not_started
 
 
 class NoResponse(Exception):

@@ -13,15 +13,10 @@ app = Litestar([pay], middleware=[idem.middleware])
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from onceward.client.aio import AsyncOnce
-from onceward.client.sync import Once
-
-from .asgi import IdempotencyMiddleware
-from .config import IdempotencyOptions
-from .response_buffer import Scope
+from .asgi import AsgiIdempotency, IdempotencyMiddleware
 from .semantics import RawResponse
 from .statuses import WITHOUT_BODY
 from .transaction import RequestTransaction
@@ -29,37 +24,6 @@ from .transaction import RequestTransaction
 if TYPE_CHECKING:
     from litestar import Response
     from litestar.middleware import DefineMiddleware
-
-
-class Idempotency:
-    """The settings of one API. Litestar runs `middleware` in the order of its list.
-
-    Args:
-        once: The client that stores responses.
-        principal: `principal(scope)` returns the authenticated owner of the key as a str, or None. It may be async.
-        choices: Which routes use keys, and how, as for `onceward.http.asgi.IdempotencyMiddleware`.
-    """
-
-    def __init__(
-        self, once: AsyncOnce | Once, *, principal: Callable[[Scope], Any], **choices: Unpack[IdempotencyOptions]
-    ) -> None:
-        self._once = once
-        self._principal = principal
-        self._choices = choices
-
-    @property
-    def middleware(self) -> DefineMiddleware:
-        """The entry for `middleware=[…]` of the application. Put it last: authentication must run before it."""
-        from litestar.middleware import DefineMiddleware
-
-        return DefineMiddleware(IdempotencyMiddleware, once=self._once, principal=self._principal, **self._choices)
-
-    def transaction(self, session: Any) -> Transaction:
-        """Return a block that commits the `session` together with the response: `with`, or `async with` if it is async.
-
-        The block commits at its end. It rolls back if it raises, or if it ends without `tx.respond(…)`.
-        """
-        return Transaction(session)
 
 
 class Transaction(RequestTransaction):
@@ -87,3 +51,16 @@ class Transaction(RequestTransaction):
             raw.append((b"content-length", b"%d" % len(body)))
         self.hand_over(RawResponse(status_code, raw, body))
         return Response(body, status_code=status_code, headers=chosen, media_type=chosen["content-type"])
+
+
+class Idempotency(AsgiIdempotency[Transaction]):
+    """The settings of one API. Litestar runs `middleware` in the order of its list."""
+
+    _transaction_type = Transaction
+
+    @property
+    def middleware(self) -> DefineMiddleware:
+        """The entry for `middleware=[…]` of the application. Put it last: authentication must run before it."""
+        from litestar.middleware import DefineMiddleware
+
+        return DefineMiddleware(IdempotencyMiddleware, once=self._once, principal=self._principal, **self._choices)

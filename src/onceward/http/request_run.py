@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
 
 from onceward.engine.abandon import abandon
@@ -23,7 +23,6 @@ from .body import Body
 from .config import IdempotencyConfig
 from .http_settlement import NoResponse, SettlementFailed
 from .response_buffer import App, Message, ResponseBuffer, Scope, Send
-from .suspension_hook import SuspensionHook
 
 _running_tasks: set[asyncio.Task[Any] | None] = set()
 """Strong references to all running tasks. The event loop itself refers to its tasks weakly."""
@@ -159,6 +158,38 @@ class RequestRun(ResponseBuffer):
             attempt.retry_until = math.inf  # the deadline was for a client that has disconnected
             return record_result(attempt, attempt.result)
         return None
+
+
+class SuspensionHook:
+    """Await the application, and call `on_suspend` before each suspension.
+
+    This detects at no cost whether the application has more to do: it needs neither a task nor a loop iteration.
+    """
+
+    __slots__ = ("_app", "_on_suspend")
+
+    def __init__(self, app: Awaitable[object], on_suspend: Callable[[], None]) -> None:
+        self._app = app
+        self._on_suspend = on_suspend
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        steps: Any = self._app.__await__()
+        error: BaseException | None = None
+        while True:
+            try:
+                wanted = steps.send(None) if error is None else steps.throw(error)
+            except StopIteration:
+                return
+            self._on_suspend()
+            try:
+                yield wanted
+            except GeneratorExit:
+                steps.close()
+                raise
+            except BaseException as thrown:  # noqa: BLE001 (passed on to the application)
+                error = thrown
+            else:
+                error = None
 
 
 async def _run_detached(work: Coroutine[Any, Any, object]) -> None:

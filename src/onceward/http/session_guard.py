@@ -40,16 +40,11 @@ class SessionGuard:
         for name, listener in self._listeners:
             event.listen(self._session, name, listener)
 
-    def check_begun(self) -> None:
-        """Begin the transaction of a sync session, and check its connection."""
+    async def check_begun(self) -> None:
+        """Begin the transaction of a session, and check its connection. A sync session never suspends."""
         if self._is_session:
-            _check(self._session.connection())
-
-    async def check_begun_async(self) -> None:
-        """Begin the transaction of an async session, and check its connection."""
-        if self._is_session:
-            connection = await self._connection.connection()
-            _check(connection.sync_connection)
+            connection = self._connection.connection()
+            _check(connection if self._connection is self._session else (await connection).sync_connection)
 
     def stop(self) -> None:
         for name, listener in self._listeners:

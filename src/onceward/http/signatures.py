@@ -132,8 +132,8 @@ def stripe(*secrets: str, tolerance: Duration = TOLERANCE) -> Scheme:
         name="stripe",
         secrets=_encode_secrets(secrets),
         read_signature=read_signature,
-        event_id=lambda request: _decode_body(request, _Event).id,
-        event_type=lambda request: _decode_body(request, _Event).type,
+        event_id=lambda request: _decode_json(request.body, _Event).id,
+        event_type=lambda request: _decode_json(request.body, _Event).type,
         tolerance=microseconds(tolerance, "tolerance"),
         retry_span="3d",
         same_body=False,
@@ -227,7 +227,7 @@ def standard(*secrets: str, tolerance: Duration = TOLERANCE, prefix: str = "webh
         secrets=tuple(_standard_secret(secret) for secret in _encode_secrets(secrets)),
         read_signature=read_signature,
         event_id=_header_id(f"{prefix}-id"),
-        event_type=lambda request: _decode_body(request, _Typed).type,
+        event_type=lambda request: _decode_json(request.body, _Typed).type,
         encode=_base64,
         tolerance=microseconds(tolerance, "tolerance"),
         retry_span="3d",
@@ -345,7 +345,7 @@ SLACK_FIELDS = 1_000
 def _slack_body(request: InboundRequest) -> _SlackBody:
     """Parse the body: JSON for events, a form for commands, and a form with JSON in it for interactions."""
     if request.media_type() != "application/x-www-form-urlencoded":
-        return _decode_body(request, _SlackBody)
+        return _decode_json(request.body, _SlackBody)
     try:
         form = parse_qs(request.body.decode(), max_num_fields=SLACK_FIELDS)
     except ValueError:
@@ -355,10 +355,6 @@ def _slack_body(request: InboundRequest) -> _SlackBody:
         return _decode_json(fields["payload"].encode(), _SlackBody)
     known = {name: fields[name] for name in ("command", "trigger_id") if name in fields}
     return msgspec.convert(known, _SlackBody)
-
-
-def _decode_body(request: InboundRequest, kind: type[T]) -> T:
-    return _decode_json(request.body, kind)
 
 
 def _decode_json(body: bytes, kind: type[T]) -> T:

@@ -11,16 +11,12 @@ return tx.respond({"payment": payment.id}, status_code=201)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from onceward.client.aio import AsyncOnce
-from onceward.client.sync import Once
 from onceward.errors import ConfigurationError
 
-from .asgi import IdempotencyMiddleware
-from .config import IdempotencyOptions
-from .response_buffer import Scope
+from .asgi import AsgiIdempotency, IdempotencyMiddleware
 from .semantics import RawResponse
 from .statuses import WITHOUT_BODY
 from .transaction import RequestTransaction
@@ -30,34 +26,6 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 __all__ = ["Idempotency", "Transaction"]
-
-
-class Idempotency:
-    """The settings of one API. `protect` adds the middleware.
-
-    Args:
-        once: The client that stores responses.
-        principal: `principal(scope)` returns the authenticated owner of the key as a str, or None. It may be async.
-        choices: Which routes use keys, and how, as for `onceward.http.asgi.IdempotencyMiddleware`.
-    """
-
-    def __init__(
-        self, once: AsyncOnce | Once, *, principal: Callable[[Scope], Any], **choices: Unpack[IdempotencyOptions]
-    ) -> None:
-        self._once = once
-        self._principal = principal
-        self._choices = choices
-
-    def protect(self, app: Starlette) -> None:
-        """Add the middleware to `app`, inside all its other middleware, whatever the order of calls."""
-        add_innermost(app, IdempotencyMiddleware, self._once, principal=self._principal, **self._choices)
-
-    def transaction(self, session: Any) -> Transaction:
-        """Return a block that commits the `session` together with the response: `with`, or `async with` if it is async.
-
-        The block commits at its end. It rolls back if it raises, or if it ends without `tx.respond(…)`.
-        """
-        return Transaction(session)
 
 
 class Transaction(RequestTransaction):
@@ -90,6 +58,16 @@ class Transaction(RequestTransaction):
             )
         self.hand_over(RawResponse(response.status_code, response.raw_headers, bytes(response.body)))
         return response
+
+
+class Idempotency(AsgiIdempotency[Transaction]):
+    """The settings of one API. `protect` adds the middleware."""
+
+    _transaction_type = Transaction
+
+    def protect(self, app: Starlette) -> None:
+        """Add the middleware to `app`, inside all its other middleware, whatever the order of calls."""
+        add_innermost(app, IdempotencyMiddleware, self._once, principal=self._principal, **self._choices)
 
 
 def add_innermost(app: Any, middleware: Any, *arguments: Any, **choices: Any) -> None:

@@ -25,3 +25,11 @@ def says_not_started(status: int) -> bool:
 def is_redirect(status: int) -> bool:
     """Return whether the client must repeat the request, with method and body, at another URL: no work was started."""
     return status in REDIRECTS
+
+
+class RequestRefused(Exception):
+    """The application refused the request before it started any work: 401, 403, 425, 429 or another 4xx to retry."""
+
+
+class RequestFailed(Exception):
+    """The application answered 408 or 5xx: it is unknown how much of the work was done."""

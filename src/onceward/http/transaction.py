@@ -16,6 +16,7 @@ them around it. `RequestTransaction` is the block for sessions and connections t
 from __future__ import annotations
 
 from contextlib import suppress
+from inspect import iscoroutinefunction
 from typing import Any, Self
 
 from onceward.engine import settle
@@ -147,6 +148,7 @@ class RequestTransaction:
         self._steps = ResponseTransaction(session)
         self._guard = SessionGuard(session, self._forget_response)
         self._response: RawResponse | None = None
+        self._is_async = False
         self._is_undone = False  # the session was rolled back after the response was handed over
 
     @property
@@ -160,80 +162,68 @@ class RequestTransaction:
         self._response = response
         self._guard.response_handed_over()
 
-    # ── the sync block ──
-
     def __enter__(self) -> Self:
-        self._enter(is_async=False)
-        try:
-            self._guard.check_begun()
-        except BaseException:
-            self._guard.stop()
-            raise
+        run(self._enter(is_async=False))
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._guard.stop()
-        if error is not None:
-            self._session.rollback()
-            return
-        try:
-            run(self._steps.record(self._handed_over(), ThreadRuntime()))
-        except BaseException:
-            self._session.rollback()
-            self._steps.roll_back()
-            raise
-        try:
-            self._session.commit()
-        except BaseException as failure:
-            with suppress(Exception):  # the connection is broken: the failure says so
-                self._session.rollback()
-            context = self._steps.context
-            committed = context is not None and context.run_blocking(self._steps.after_failed_commit())
-            if not committed or not isinstance(failure, Exception):
-                raise
-        else:
-            self._steps.confirm()
-
-    # ── the async block ──
+        run(self._leave(error, ThreadRuntime()))
 
     async def __aenter__(self) -> Self:
-        self._enter(is_async=True)
-        try:
-            await self._guard.check_begun_async()
-        except BaseException:
-            self._guard.stop()
-            raise
+        await self._enter(is_async=True)
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        await self._leave(error, _loop_runtime())
+
+    # ── one flow for both kinds of sessions: a sync one never suspends it ──
+
+    async def _enter(self, *, is_async: bool) -> None:
+        check_session(self._session, is_async=is_async)
+        self._is_async = is_async
+        self._steps.begin()
+        self._guard.start()
+        try:
+            await self._guard.check_begun()
+        except BaseException:
+            self._guard.stop()
+            raise
+
+    async def _leave(self, error: BaseException | None, runtime: Runtime) -> None:
         self._guard.stop()
         if error is not None:
-            await self._session.rollback()
+            await self._roll_back()
             return
         try:
-            await self._steps.record(self._handed_over(), _loop_runtime())
+            await self._steps.record(self._handed_over(), runtime)
         except BaseException:
-            await self._session.rollback()
+            await self._roll_back()
             self._steps.roll_back()
             raise
         try:
-            await self._session.commit()
+            committing = self._session.commit()
+            if self._is_async:
+                await committing
         except BaseException as failure:
-            with suppress(Exception):
-                await self._session.rollback()
-            context = self._steps.context
-            committed = context is not None and await context.run_async(self._steps.after_failed_commit())
-            if not committed or not isinstance(failure, Exception):
+            with suppress(Exception):  # the connection is broken: the failure says so
+                await self._roll_back()
+            if not await self._was_committed() or not isinstance(failure, Exception):
                 raise
         else:
             self._steps.confirm()
 
-    # ── both ──
+    async def _roll_back(self) -> None:
+        rolling_back = self._session.rollback()
+        if self._is_async:
+            await rolling_back
 
-    def _enter(self, *, is_async: bool) -> None:
-        check_session(self._session, is_async=is_async)
-        self._steps.begin()
-        self._guard.start()
+    async def _was_committed(self) -> bool:
+        """Return whether a COMMIT that raised has committed."""
+        context = self._steps.context
+        if context is None:
+            return False
+        finding_out = self._steps.after_failed_commit()
+        return await context.run_async(finding_out) if self._is_async else context.run_blocking(finding_out)
 
     def _forget_response(self) -> None:
         self._response, self._is_undone = None, True
@@ -261,7 +251,7 @@ def check_session(session: Any, *, is_async: bool) -> None:
             f"cannot commit a {name}",
             hint="pass a SQLAlchemy session, or a connection that has commit() and rollback()",
         )
-    if is_async != _is_async(session):
+    if is_async != iscoroutinefunction(session.commit):
         block = "with" if is_async else "async with"
         raise ConfigurationError(
             f"this {name} needs the other kind of block", hint=f"write `{block} idem.transaction(…)`"
@@ -271,12 +261,6 @@ def check_session(session: Any, *, is_async: bool) -> None:
 def _actual_session(session: Any) -> Any:
     """Return the session behind a `scoped_session` of SQLAlchemy, such as `db.session` of Flask-SQLAlchemy."""
     return session() if hasattr(session, "registry") and callable(session) else session
-
-
-def _is_async(session: Any) -> bool:
-    from inspect import iscoroutinefunction
-
-    return iscoroutinefunction(session.commit)
 
 
 def _loop_runtime() -> Runtime:

@@ -30,16 +30,12 @@ def reply(found: Any, **more: Any) -> str:
 
     `more` are values of our own, which are neither cut nor data of others.
     """
-    plain = msgspec.to_builtins(found, enc_hook=_encode, str_keys=True)
+    plain = msgspec.to_builtins(found, enc_hook=str, str_keys=True)
     text = json.dumps({"note": UNTRUSTED, "data": _cut(plain), **more}, ensure_ascii=True)
     if len(text) > MAX_REPLY:
         note = f"the reply has {len(text)} characters, more than {MAX_REPLY}; ask for fewer records (limit)"
         return json.dumps({"note": note, "data": None})
     return text
-
-
-def _encode(value: Any) -> Any:
-    return str(value)
 
 
 def _cut(value: Any) -> Any:

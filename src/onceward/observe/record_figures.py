@@ -10,7 +10,7 @@ from onceward.errors import StoreUnavailable
 from onceward.protocol.cells import attempts_used_up
 from onceward.protocol.counters import HOUR, operation_of
 from onceward.protocol.operation_names import NEXT_SLOT, SCHEDULE_PREFIX, SKIPPED
-from onceward.protocol.ports import Filter, Store
+from onceward.protocol.ports import Filter, Page, Store
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.transitions import Row, row_of
 
@@ -25,29 +25,42 @@ UNFINISHED = (RecordState.PENDING, RecordState.PARKED, RecordState.FAILED)
 async def record_figures(
     store: Store, thresholds: Thresholds, timeout: float = SEARCH, cursors: Sequence[bytes] | None = None
 ) -> RecordFigures:
-    """Return the figures by operation. `cursors` are the ids of the cursors of schedules; None means all in the store.
-
-    Locks are not counted: they may be held for a long time on purpose.
-    """
-    old_pending: Counter[str] = Counter()
-    parked: Counter[str] = Counter()
-    failed_final: Counter[str] = Counter()
-    running: set[str] = set()
+    """Return the figures by operation. `cursors` are the ids of cursors of schedules; None means all in the store."""
+    counter = RecordCounter(thresholds)
     async for record, now in _scan(store, Filter(states=UNFINISHED), timeout):
+        counter.add(record, now)
+    found = await _all_cursors(store, timeout) if cursors is None else await _read(store, cursors, timeout)
+    return counter.figures(found)
+
+
+class RecordCounter:
+    """Counts unfinished records that need attention, by operation. Locks may be held for long on purpose."""
+
+    def __init__(self, thresholds: Thresholds) -> None:
+        self._thresholds = thresholds
+        self._old_pending: Counter[str] = Counter()
+        self._parked: Counter[str] = Counter()
+        self._failed_final: Counter[str] = Counter()
+        self._running: set[str] = set()
+
+    def add(self, record: Record, now: int) -> None:
+        """Count a record that was read at the store's time `now`."""
         if is_lock(record):
-            continue
+            return
         operation = operation_of(record.scope)
         if record.state is RecordState.PARKED:
-            parked[operation] += 1
+            self._parked[operation] += 1
         elif record.state is RecordState.FAILED:
-            failed_final[operation] += _failed_today(record, now)
+            self._failed_final[operation] += _failed_today(record, now)
         else:
-            old_pending[operation] += record.claimed_at < now - thresholds.old_pending_age
+            self._old_pending[operation] += record.claimed_at < now - self._thresholds.old_pending_age
             if row_of(record, now) is Row.PENDING_LIVE:
-                running.add(record.scope)
-    found = await _all_cursors(store, timeout) if cursors is None else await _read(store, cursors, timeout)
-    stuck = stuck_schedules(found, running, thresholds.stuck_schedule_age)
-    return RecordFigures(+old_pending, parked, +failed_final, stuck)
+                self._running.add(record.scope)
+
+    def figures(self, cursors: Iterable[tuple[Record, int]]) -> RecordFigures:
+        """Return what was counted. `cursors` are the records of the cursors of schedules."""
+        stuck = stuck_schedules(cursors, self._running, self._thresholds.stuck_schedule_age)
+        return RecordFigures(+self._old_pending, self._parked, +self._failed_final, stuck)
 
 
 def is_final_failure(record: Record, now: int) -> bool:
@@ -108,11 +121,17 @@ async def _read(store: Store, ids: Sequence[bytes], timeout: float) -> list[tupl
 
 
 async def _scan(store: Store, wanted: Filter, timeout: float) -> AsyncIterator[tuple[Record, int]]:
+    async for page in scan_pages(store, wanted, timeout):
+        for record in page.records:
+            yield record, page.now
+
+
+async def scan_pages(store: Store, wanted: Filter, timeout: float) -> AsyncIterator[Page]:
+    """Yield all matching records, page by page."""
     cursor = None
     while True:
         page = await store.scan(wanted, cursor=cursor, limit=PAGE, timeout=timeout)
-        for record in page.records:
-            yield record, page.now
+        yield page
         cursor = page.cursor
         if cursor is None:
             return

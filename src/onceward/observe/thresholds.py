@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from onceward.errors import ConfigurationError
 from onceward.keys.readable import escape
 from onceward.protocol.counters import HOUR
-from onceward.protocol.duration import Duration, microseconds
+from onceward.protocol.duration import microseconds
 from onceward.protocol.suggest import did_you_mean
 
 DAY: Final = 24
@@ -97,7 +97,7 @@ def parse_thresholds(table: Mapping[str, Any], source: str = "rules") -> Thresho
                 f"{source}: there is no threshold {written!r}",
                 hint=did_you_mean(name, Thresholds.__struct_fields__, "thresholds are"),
             )
-        given[name] = _span(value, f"{source}: {written}") if name in DURATIONS else value
+        given[name] = microseconds(value, f"{source}: {written}") if name in DURATIONS else value
     try:
         found = msgspec.convert(given, Thresholds)
     except msgspec.ValidationError as error:
@@ -130,7 +130,3 @@ def _validate(found: Thresholds, source: str) -> None:
 
 MAX_NO_REPLAY_DAYS: Final = 28
 """Less than the retention of counters, 30 days."""
-
-
-def _span(value: Duration, what: str) -> int:
-    return microseconds(value, what)

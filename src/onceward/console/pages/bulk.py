@@ -8,25 +8,15 @@ from starlette.responses import Response
 from onceward.administration import Action, Preview
 from onceward.administration.actions import ACTIONS, DESCRIPTIONS
 from onceward.administration.bulk import decode_preview
-from onceward.console.levels import level_of
-from onceward.console.numbers import whole_number
 from onceward.console.page import Page
-from onceward.console.pages.key import LABELS
+from onceward.console.pages.key import LABELS, refused
 from onceward.console.pages.keys import filter_of
-from onceward.console.visit import Visit
+from onceward.console.visit import Visit, whole_number
 from onceward.errors import ConfigurationError
 
 PAGE = Page("bulk", "Change many records")
 STEP = 100  # records per request: the page shows progress between the requests
 SHOWN = 50
-
-
-def refused(visit: Visit, action: Action) -> Response | None:
-    """Return the refusal of an action that the visitor may not do."""
-    if visit.access.allows(level_of(action)):
-        return None
-    needed = level_of(action).name.lower()
-    return visit.render("refused.html", 403, reason=f"This needs the access level {needed!r}. Nothing was changed.")
 
 
 @PAGE.post("/preview")

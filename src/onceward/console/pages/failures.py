@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from msgspec.structs import asdict
 from starlette.responses import Response
 
 from onceward.console.page import Page
@@ -32,15 +33,9 @@ async def show(visit: Visit) -> Response:
     found = await visit.call(visit.admin.failures())
     rows = [
         {
+            **asdict(one),
             "error_type": one.error_type or "(no type)",
-            "frame": one.frame,
-            "count": one.count,
-            "final": one.final,
-            "first_seen": one.first_seen,
-            "last_seen": one.last_seen,
             "sample": one.sample.error,
-            "scopes": list(one.scopes),
-            "id": one.id,
             "href": visit.url(f"failures/{one.id}"),
         }
         for one in found.groups

@@ -6,15 +6,15 @@ import json
 import re
 from typing import Any
 
+from msgspec.structs import asdict, replace
 from starlette.responses import Response
 
 from onceward.administration import Action, Preview, Target
 from onceward.administration.actions import ACTIONS, DESCRIPTIONS
-from onceward.console.levels import level_of
-from onceward.console.numbers import whole_number
+from onceward.console.access import level_of
 from onceward.console.page import Page
 from onceward.console.table import Column, Empty, Table
-from onceward.console.visit import Visit
+from onceward.console.visit import Visit, whole_number
 from onceward.protocol.record import RecordState
 
 PAGE = Page("keys", "Key")
@@ -42,10 +42,7 @@ async def show(visit: Visit) -> Response:
     if detail is None:
         return visit.render("not_found.html", 404)
     columns = [Column("at", "When", "time"), Column("what", "What"), Column("text", "Text"), Column("who", "Who")]
-    rows = [
-        {"at": one.at, "what": one.what, "text": one.text, "who": one.who, "planned": one.planned}
-        for one in detail.timeline
-    ]
+    rows = [asdict(one) for one in detail.timeline]
     extra = {"id": id, "key": detail.row.key, "gaps": detail.gaps}
     table = Table("events", columns, rows, EMPTY, now=detail.now, extra=extra)
     return visit.table(
@@ -74,9 +71,9 @@ async def act(visit: Visit) -> Response:
     action, page = requested_action(visit), f"keys/{visit.path['id']}"
     if isinstance(action, str):
         return visit.back(page, problem=action)
-    if not visit.access.allows(level_of(action)):
-        needed = level_of(action).name.lower()
-        return visit.render("refused.html", 403, reason=f"This needs the access level {needed!r}. Nothing was changed.")
+    refusal = refused(visit, action)
+    if refusal is not None:
+        return refusal
     target = target_of(visit)
     if target is None:
         return visit.back(
@@ -90,6 +87,14 @@ async def act(visit: Visit) -> Response:
     return visit.back(page, done=f"{key}: {LABELS[action.name].lower()}, done. It is in the audit trail.")
 
 
+def refused(visit: Visit, action: Action) -> Response | None:
+    """Return the refusal of an action that the visitor may not do."""
+    if visit.access.allows(level_of(action)):
+        return None
+    needed = level_of(action).name.lower()
+    return visit.render("refused.html", 403, reason=f"This needs the access level {needed!r}. Nothing was changed.")
+
+
 def target_of(visit: Visit) -> Target | None:
     """Return the record as the form showed it; None without its state and token. The store compares both again."""
     state, token = visit.form.get("state", ""), whole_number(visit.form.get("token", ""), -1)
@@ -100,8 +105,6 @@ def target_of(visit: Visit) -> Target | None:
 
 def requested_action(visit: Visit) -> Action | str:
     """Return the action of the form, or what is wrong with it."""
-    from msgspec.structs import replace
-
     action = ACTIONS.get(visit.form.get("action", ""))
     if action is None:
         return "there is no such action"

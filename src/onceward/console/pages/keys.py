@@ -10,15 +10,18 @@ from starlette.responses import Response
 from onceward.administration import ListingFilter
 from onceward.administration.filter_text import filter_from_text
 from onceward.administration.model import KeyRow
-from onceward.console.numbers import whole_number
 from onceward.console.page import Page
 from onceward.console.table import Column, Empty, Table
-from onceward.console.visit import Visit
+from onceward.console.visit import Visit, whole_number
 from onceward.protocol.listing import WORK_STATES
 from onceward.protocol.record import RecordState
 
 PAGE = Page("keys", "Keys", "Work", order=10)
 FILTERS = ("scope", "tenant", "state", "prefix", "id", "note", "error_type", "since", "before")
+FIELDS = (
+    "key", "scope", "tenant", "attempt", "token", "claimed_at", "updated_at", "owner", "error_type", "error",
+    "error_frame", "note", "id",
+)  # fmt: skip
 PAGE_SIZE = 50
 MAX_PAGE_SIZE = 1000
 EMPTY = Empty(
@@ -81,19 +84,7 @@ def key_rows(visit: Visit, rows: Iterable[KeyRow]) -> list[dict[str, Any]]:
 def key_row(visit: Visit, row: KeyRow) -> dict[str, Any]:
     return {
         "state": row.standing,
-        "key": row.key,
-        "scope": row.scope,
-        "tenant": row.tenant,
-        "attempt": row.attempt,
-        "token": row.token,
-        "claimed_at": row.claimed_at,
-        "updated_at": row.updated_at,
-        "owner": row.owner,
-        "error_type": row.error_type,
-        "error": row.error,
-        "error_frame": row.error_frame,
-        "note": row.note,
-        "id": row.id,
+        **{name: getattr(row, name) for name in FIELDS},
         "href": visit.url(f"keys/{row.id}"),
     }
 
