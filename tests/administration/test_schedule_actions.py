@@ -27,6 +27,7 @@ def test_a_paused_schedule_starts_nothing_until_it_is_resumed(client: SyncClient
     assert ran == []
     [row] = admin.schedules()
     assert (row.paused, row.overdue, row.pattern_text) == (True, False, "at minute 0 every day")
+    assert row.last_run is None
     assert admin.resume_schedule("hourly", why="done")
     assert not admin.resume_schedule("hourly")
     runner.sleep_until(utc(2026, 1, 1, 2, 45))
@@ -83,6 +84,7 @@ def test_a_schedule_shows_its_slots(client: SyncClient, ran: list[datetime]) -> 
     ]
     assert detail.upcoming[:2] == [utc(2026, 1, 1, 2), utc(2026, 1, 1, 3)]
     assert detail.row.next_slot == utc(2026, 1, 1, 2)
+    assert detail.row.last_run == detail.slots[0][1]
     assert admin.schedule("other") is None
     with pytest.raises(ConfigurationError, match="no schedule 'hourly'"):
         admin.limited(Visible(scopes=("default/other",))).pause_schedule("hourly")

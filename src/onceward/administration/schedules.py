@@ -20,7 +20,7 @@ from onceward.schedules.definition import Schedule
 from onceward.schedules.operator_requests import is_paused
 
 from .cron_text import cron_text
-from .model import ScheduleDetail, ScheduleRow
+from .model import KeyRow, ScheduleDetail, ScheduleRow
 from .record_view import key_row
 from .times import time_of
 from .totals import RULE_HOURS, totals_of
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 TIMEOUT: Final = 10.0
 LAST_SLOTS: Final = 20
+SLOTS_FOR_LAST_RUN: Final = 3  # a slot that is missed or not yet claimed has no record
 NEXT_SLOTS: Final = 10
 GRACES_UNTIL_OVERDUE: Final = 2
 
@@ -43,18 +44,19 @@ def visible_schedules(admin: Admin) -> list[Schedule]:
 async def schedule_rows(
     store: Store, schedules: Sequence[Schedule], totals: CounterTotals | None
 ) -> tuple[list[ScheduleRow], list[tuple[Record, int]]]:
-    """Return all schedules, and the records of their cursors. One read for all declared ones.
+    """Return all schedules, and the records of their cursors. Two reads for all declared ones.
 
     Schedules that are not declared are known by their counters.
     """
     ids = [key.id for one in schedules for key in (*one.cursors, one.overlap_lock, one.pause)]
     answers = await store.read(ids, timeout=TIMEOUT) if ids else []
+    last_runs = await _last_runs(store, schedules, answers[0].now) if answers else []
     rows: list[ScheduleRow] = []
     cursors: list[tuple[Record, int]] = []
     per_schedule = 4
     for number, schedule in enumerate(schedules):
         own = answers[number * per_schedule : (number + 1) * per_schedule]
-        rows.append(_row(schedule, own))
+        rows.append(_row(schedule, own, last_runs[number]))
         cursors += [
             (one.record, one.now)
             for one in own[:2]
@@ -74,7 +76,19 @@ def schedule_name(scope: str) -> str:
     return operation.removeprefix(SCHEDULE_PREFIX) if operation.startswith(SCHEDULE_PREFIX) else ""
 
 
-def _row(schedule: Schedule, answers: Sequence[Answer]) -> ScheduleRow:
+async def _last_runs(store: Store, schedules: Sequence[Schedule], now: int) -> list[KeyRow | None]:
+    """Return the latest run of each schedule; None if none of its last slots has a record."""
+    slots = [last_slots(one, now, SLOTS_FOR_LAST_RUN) for one in schedules]
+    ids = [schedule.key(slot).id for schedule, own in zip(schedules, slots, strict=True) for slot in own]
+    answers = iter(await store.read(ids, timeout=TIMEOUT) if ids else ())
+    found = [[next(answers) for _ in own] for own in slots]
+    return [
+        next((key_row(one.record, one.now) for one in own if one.record is not None), None)  # the latest slot is first
+        for own in found
+    ]
+
+
+def _row(schedule: Schedule, answers: Sequence[Answer], last_run: KeyRow | None) -> ScheduleRow:
     first, second, lock, pause = answers
     now, cursor = first.now, cursor_of([first, second])
     considered = now if cursor is None else cursor.considered
@@ -98,6 +112,7 @@ def _row(schedule: Schedule, answers: Sequence[Answer]) -> ScheduleRow:
         paused=paused,
         running=running,
         declared=True,
+        last_run=last_run,
     )
 
 
@@ -118,11 +133,11 @@ async def schedule_detail(store: Store, schedule: Schedule, row: ScheduleRow) ->
     return ScheduleDetail(row, pairs, upcoming)
 
 
-def last_slots(schedule: Schedule, now: int) -> list[int]:
+def last_slots(schedule: Schedule, now: int, limit: int = LAST_SLOTS) -> list[int]:
     """Return the latest slots up to now, the latest first."""
     slots: list[int] = []
     slot = schedule.table.latest(now)
-    while slot is not None and len(slots) < LAST_SLOTS:
+    while slot is not None and len(slots) < limit:
         slots.append(slot)
         slot = schedule.table.latest(slot - 1)
     return slots
