@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import TimeoutError as TookTooLong
 from datetime import datetime
 from itertools import count
 from typing import Any, Final, TypeVar
 
-from onceward.errors import OncewardError, StoreBroken, StoreNotSetUp, StoreUnavailable
-
-from .bigquery_driver import driver
+from onceward.errors import MissingExtra, OncewardError, StoreBroken, StoreNotSetUp, StoreUnavailable
 
 T = TypeVar("T")
 
@@ -31,6 +30,36 @@ CONFLICTS: Final = ("concurrent update", "concurrent transaction", "Could not se
 
 BUSY: Final = frozenset({"rateLimitExceeded", "quotaExceeded", "jobRateLimitExceeded", "backendError", "internalError"})
 REPEAT_HINT: Final = "the load may be repeated under the same id"
+
+
+class Driver:
+    """The names that we use, and the exceptions that mean "no reply"."""
+
+    def __init__(self) -> None:
+        import requests
+        from google.api_core import exceptions
+        from google.auth.credentials import AnonymousCredentials
+        from google.auth.exceptions import GoogleAuthError, TransportError
+        from google.cloud import bigquery
+
+        self.Client = bigquery.Client
+        self.DatasetReference = bigquery.DatasetReference.from_string
+        self.QueryJobConfig = bigquery.QueryJobConfig
+        self.ScalarQueryParameter = bigquery.ScalarQueryParameter
+        self.SchemaField = bigquery.SchemaField
+        self.Table = bigquery.Table
+        self.Anonymous = AnonymousCredentials
+        self.AuthError = GoogleAuthError
+        self.errors = exceptions
+        self.no_answer = (requests.exceptions.RequestException, TransportError, ConnectionError, TookTooLong)
+        self.any_error = (exceptions.GoogleAPIError, GoogleAuthError, *self.no_answer)
+
+
+def driver() -> Any:
+    try:
+        return Driver()
+    except ModuleNotFoundError as error:
+        raise MissingExtra("google-cloud-bigquery is not installed", hint="install onceward[bigquery]") from error
 
 
 class Jobs:
