@@ -20,7 +20,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from onceward.errors import ConfigurationError, MissingExtra
+from onceward.errors import ConfigurationError
+from onceward.protocol.extras import import_extra
 
 from .message import Delivery, Message
 from .offsets import Offsets
@@ -279,8 +280,4 @@ CONNECTION_SETTINGS = (
 
 
 def _library() -> Any:
-    try:
-        import confluent_kafka
-    except ImportError as error:
-        raise MissingExtra("Kafka needs confluent-kafka", hint='pip install "onceward[kafka]"') from error
-    return confluent_kafka
+    return import_extra("confluent_kafka", "Kafka needs confluent-kafka", 'pip install "onceward[kafka]"')

@@ -13,8 +13,8 @@ from onceward.engine.engine import Engine
 from onceward.engine.runner import call_handler
 from onceward.protocol.outcome import Outcome
 
-from .checked_queue import is_cancelled
 from .claims import Unrecorded, batchable_result, record_together
+from .client_calls import is_cancelled
 from .message import Delivery
 from .settlement import DeliveryResult, is_done
 
