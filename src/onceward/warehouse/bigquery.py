@@ -21,13 +21,17 @@ from itertools import repeat
 from typing import Any, Final
 
 import msgspec
+from google.api_core.exceptions import NotFound
+from google.auth.credentials import AnonymousCredentials
+from google.auth.exceptions import GoogleAuthError
+from google.cloud import bigquery
 from msgspec.structs import replace
 
 from onceward.errors import SourceError, StoreBroken, StoreError, StoreNotSetUp
 
 from . import bigquery_sql as sql
 from .batch import RowBatch, Tuple, batch_of, json_lists
-from .bigquery_jobs import Jobs, driver
+from .bigquery_jobs import Jobs
 from .bigquery_url import parse
 from .load import (
     LOADS,
@@ -60,7 +64,6 @@ class BigQueryWarehouse:
     """Any number of loaders and processes may use it. Loads into the same table run one after the other."""
 
     def __init__(self, url: str) -> None:
-        self._driver = driver()
         self._address = address = parse(url)
         self.name = address.name
         self.client = self._connect()
@@ -72,10 +75,11 @@ class BigQueryWarehouse:
         address = self._address
         settings: dict[str, Any] = {}
         if address.endpoint is not None:
-            settings = {"credentials": self._driver.Anonymous(), "client_options": {"api_endpoint": address.endpoint}}
+            anonymous = AnonymousCredentials()  # type: ignore[no-untyped-call]
+            settings = {"credentials": anonymous, "client_options": {"api_endpoint": address.endpoint}}
         try:
-            return self._driver.Client(address.project, location=address.location, **settings)
-        except self._driver.AuthError as error:
+            return bigquery.Client(address.project, location=address.location, **settings)
+        except GoogleAuthError as error:
             raise StoreNotSetUp(
                 f"{self.name}: credentials are missing ({error})",
                 hint="set GOOGLE_APPLICATION_CREDENTIALS, or log in with gcloud",
@@ -198,8 +202,8 @@ class BigQueryWarehouse:
         self, dataset: str, name: str, columns: Mapping[str, str], expires: datetime | None = None
     ) -> list[Any]:
         """Create the table if it does not exist. Return its columns."""
-        table = self._driver.Table(
-            self._id(name, dataset), [self._driver.SchemaField(column, kind) for column, kind in columns.items()]
+        table = bigquery.Table(
+            self._id(name, dataset), [bigquery.SchemaField(column, kind) for column, kind in columns.items()]
         )
         table.expires = expires
 
@@ -218,7 +222,7 @@ class BigQueryWarehouse:
         def create() -> Any:
             try:
                 return self.client.get_dataset(reference, **self._jobs.request)
-            except self._driver.errors.NotFound:
+            except NotFound:
                 return self.client.create_dataset(reference, exists_ok=True, **self._jobs.request)
 
         location: str | None = self._jobs.retry_request(create).location
