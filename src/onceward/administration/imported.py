@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onceward.imports.overview import imports_of
+from onceward.imports.people import imports_of
 from onceward.people.people import People
 
 from .model import ImportRow

@@ -13,6 +13,7 @@ from typing import Any, Final
 from .fields import GIVEN, SURNAME, FieldSlot, Preset
 from .kinds import SWAPPED, MatchLevel
 from .model import Model
+from .similarity import learned_levels
 
 NUMBER: Final = "number"
 BLOCKS: Final = "blocks"
@@ -45,13 +46,7 @@ def comparisons(preset: Preset, model: Model) -> list[dict[str, Any]]:
 
 def _ratios(slot: FieldSlot, model: Model) -> tuple[float, float]:
     """Return how much an equal value, and a different one at best, supports the same person."""
-    learned = model.levels.get(slot.name, {})
-    levels = [
-        level._replace(same=learned[level.name][0], strangers=learned[level.name][1])
-        if level.name in learned
-        else level
-        for level in slot.kind.levels
-    ]
+    levels = learned_levels(slot.kind, model.levels.get(slot.name, {}))
     equal, *others = (_ratio(level, is_place=slot.kind.role == "place") for level in levels)
     return equal, max(others, default=equal)
 
