@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from onceward.people.tables import Tables
 
@@ -134,9 +135,7 @@ def advance(tables: Tables, entry: LedgerEntry, done: int) -> bool:
 
 
 def save_counts(tables: Tables, entry: LedgerEntry) -> None:
-    counts = entry.counts
-    numbers = (counts.created, counts.updated, counts.skipped, counts.rejected, counts.to_review)
-    tables.run(UPDATE_COUNTS, *numbers, entry.rejects, entry.rejects_size, entry.name)
+    tables.run(UPDATE_COUNTS, *astuple(entry.counts), entry.rejects, entry.rejects_size, entry.name)
 
 
 def complete(tables: Tables, entry: LedgerEntry) -> bool:

@@ -13,9 +13,8 @@ from onceward.errors import SourceError
 from onceward.protocol.extras import import_extra
 
 from .hashed_file import open_regular_file
-from .header import checked_header
 from .ndjson_rows import as_text
-from .rows import AnyRow, BadRow, SourceRow
+from .rows import AnyRow, BadRow, SourceRow, checked_header
 from .scan import CHUNK_BYTES
 
 BATCH: Final = 1_000

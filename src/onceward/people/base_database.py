@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
-from onceward.errors import StoreBroken, StoreUnavailable
+from onceward.errors import ConfigurationError, MissingExtra, StoreBroken, StoreUnavailable
+from onceward.protocol.secrets import url_without_secrets
 
 from . import schema
 from . import tables as sql
-from .tables import Tables
+from .tables import Database, Tables
 
 META: Final = "onceward_people_meta"
 
@@ -119,3 +120,24 @@ class BaseDatabase(ABC, Generic[C]):
 
     @abstractmethod
     def close(self) -> None: ...
+
+
+def open_database(url: str) -> Database:
+    """Return the database of this URL. It connects on first use."""
+    scheme = url.partition("://")[0].lower()
+    if scheme == "sqlite":
+        from .on_sqlite import SQLiteDatabase
+
+        return SQLiteDatabase(url)
+    if scheme in ("postgresql", "postgres"):
+        try:
+            from .on_postgres import PostgresDatabase
+        except ModuleNotFoundError as error:
+            raise MissingExtra(
+                f"people on {scheme}:// need the module {error.name!r}", hint="install onceward[postgres]"
+            ) from error
+        return PostgresDatabase(url)
+    raise ConfigurationError(
+        f"people cannot be stored on {url_without_secrets(url)!r}",
+        hint="use sqlite:///people.db or postgresql://user@host/database",
+    )

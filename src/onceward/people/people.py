@@ -15,7 +15,7 @@ from onceward.stores.clock import WallClock
 
 from . import linking, queries, review, search, split, training
 from . import tables as sql
-from .databases import open_database
+from .base_database import open_database
 from .erase import erase
 from .fields import ACCEPTED, PERSON, REVIEWED, Field, MergeRule, preset
 from .ingest import ingest

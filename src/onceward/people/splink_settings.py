@@ -24,14 +24,9 @@ def column(slot: int) -> str:
     return f"value_{slot}"
 
 
-def compared_slots(preset: Preset) -> list[int]:
-    """Return the slots that Splink compares."""
-    return [n for n, slot in enumerate(preset.slots) if slot.kind.role in ("name", "person", "place")]
-
-
 def comparisons(preset: Preset, model: Model) -> list[dict[str, Any]]:
     """Return one comparison per slot, with three levels: missing, equal, and different."""
-    ratios = {n: _ratios(slot, model) for n, slot in enumerate(preset.slots) if n in compared_slots(preset)}
+    ratios = {n: _ratios(slot, model) for n, slot in enumerate(preset.slots)}
     shares = {
         GIVEN: min([model.other_given_name, *model.given_names.values()]),
         SURNAME: min([model.other_surname, *model.surnames.values()]),

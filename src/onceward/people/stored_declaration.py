@@ -12,7 +12,7 @@ from onceward.errors import ConfigurationError, StoreBroken
 
 from . import kinds
 from . import tables as sql
-from .databases import open_database
+from .base_database import open_database
 from .fields import Field, FieldDeclaration
 from .kinds import FieldKind
 from .people import People

@@ -92,7 +92,7 @@ class FunctionWork(Work):
         found = await self._claim([chain[0] for chain in chains], in_flight)
         for one, chain in zip(found, chains, strict=True):
             if isinstance(one, Attempt):
-                results.add_claimed(one)
+                results.not_started.add(one)
             if self.operation.is_async and len(chain) == 1 and isinstance(one, Attempt) and can_batch_result(one):
                 group.create_task(results.run(chain[0][0], one, group))
             else:
@@ -114,7 +114,7 @@ class FunctionWork(Work):
         self, chain: Chain, found: ClaimResult, in_flight: InFlight, settle: Settle, results: ResultBatch
     ) -> None:
         if isinstance(found, Attempt):
-            results.mark_started(found)
+            results.not_started.discard(found)
         for position, (delivery, job) in enumerate(chain):
             if position > 0:  # the caller has claimed the first
                 found = (await self._claim([(delivery, job)], in_flight))[0]

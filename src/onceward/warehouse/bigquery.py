@@ -92,11 +92,8 @@ class BigQueryWarehouse:
         columns = {column: sql.TYPES[kind] for column, kind in table.columns.items()}
         found = self._create_table(dataset, name, columns)
         check_columns(table, {field.name: _kind(field.field_type) for field in found})
-        self._create_turn_counter(_turn_counter(name), dataset)
-
-    def _create_turn_counter(self, name: str, dataset: str) -> None:
-        self._create_table(dataset, name, sql.TURN)
-        counter = self._quoted(name, dataset)
+        self._create_table(dataset, _turn_counter(name), sql.TURN)
+        counter = self._quoted(_turn_counter(name), dataset)
         if not self._jobs.rows(f"SELECT turn FROM {counter} LIMIT 1"):
             self._jobs.run(f"onceward_turn_{uuid.uuid4().hex}", sql.first_turn(counter))
 

@@ -155,12 +155,8 @@ def is_keyed(connection: Any, table: Table) -> bool:
         parameters * 2,
     ).fetchall()
     key = {column.lower() for column in table.key}
-    return any({_unquoted(column).lower() for column in columns} == key for (columns,) in found)
-
-
-def _unquoted(expression: str) -> str:
-    """Return the column of an index expression, which may be quoted. Other expressions are in parentheses."""
-    return expression[1:-1] if expression.startswith('"') else expression
+    # The column of an index expression may be quoted. Other expressions are in parentheses.
+    return any({column.strip('"').lower() for column in columns} == key for (columns,) in found)
 
 
 def hides_row_ids(connection: Any, table: Table) -> bool:
