@@ -9,7 +9,6 @@ import pytest
 from onceward import AlreadyRunning
 from onceward.errors import SourceEdited
 from onceward.imports import Counts, Progress, import_file, ledger
-from onceward.imports.people import PeopleTransaction
 from onceward.imports.progress import bar
 from onceward.people import People
 from tests.imports.crashes import Halt, crash_at_once
@@ -139,7 +138,7 @@ def test_of_two_concurrent_claims_of_one_file_one_is_refused(people: People, fil
     import_file(write(file, users(1)), people)  # creates the tables
     wanted = ledger.ImportClaim("csv/new.csv", "content", "columns")
     with people.transaction() as within:
-        tx = PeopleTransaction(within)
+        tx = within.tables
         first = ledger.claim(tx, None, wanted, "")
         assert first is not None
         assert ledger.advance(tx, first, 10)

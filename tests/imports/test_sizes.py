@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from onceward.imports import Counts, import_file
-from onceward.imports.people import PeopleTransaction
 from onceward.people import Decision, People, SourceRecord
 from onceward.people.on_sqlite import SQLiteTables
+from onceward.people.people import JoinedPeople
 from tests.imports.files import users, write
 
 ROWS, WIDE = 700, 50_000  # 35 MB
@@ -70,13 +70,14 @@ class Counted:
 def test_an_unchanged_row_costs_no_statement_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = Counted(monkeypatch)
     asked: list[int] = []
-    add = PeopleTransaction.add
+    add = JoinedPeople.add_many
 
-    def counted_add(taking: PeopleTransaction, records: Sequence[SourceRecord]) -> list[Decision]:
-        asked.append(len(records))
-        return add(taking, records)
+    def counted_add(within: JoinedPeople, records: Iterable[SourceRecord]) -> list[Decision]:
+        batch = list(records)
+        asked.append(len(batch))
+        return add(within, batch)
 
-    monkeypatch.setattr(PeopleTransaction, "add", counted_add)
+    monkeypatch.setattr(JoinedPeople, "add_many", counted_add)
     with People(f"sqlite:///{tmp_path}/people.db") as people:
         import_file(write(tmp_path / "users.csv", users(1_000)), people, batch=250)
         first = counted.count

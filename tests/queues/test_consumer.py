@@ -17,7 +17,6 @@ from onceward.protocol.ports import Filter
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Answer, ClaimRequest
 from onceward.queues import Consumer, Delivery, MemoryQueue, Message
-from onceward.queues.checked_queue import CheckedQueue
 from onceward.queues.function_work import FunctionWork, decoder
 from onceward.queues.in_flight import InFlight
 from onceward.queues.settlement import DeliveryResult
@@ -75,7 +74,7 @@ async def test_claims_whose_work_was_cancelled_before_it_began_are_given_back(to
     for number in range(100):
         queue.put(json.dumps({"id": number}).encode())
     deliveries = await queue.receive(100, 1)
-    in_flight = Cancelling(CheckedQueue(queue), None, lambda _what, _error: None)
+    in_flight = Cancelling(queue, None, lambda _what, _error: None)
     batch = asyncio.create_task(work.process(deliveries, in_flight, settle))
     with pytest.raises(asyncio.CancelledError):
         await batch

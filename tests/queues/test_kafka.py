@@ -10,8 +10,7 @@ import pytest
 
 from onceward import AsyncOnce, ConfigurationError
 from onceward.queues import Consumer, Delivery
-from onceward.queues.kafka import KafkaQueue
-from onceward.queues.offsets import Offsets
+from onceward.queues.kafka import KafkaQueue, Offsets
 from onceward.stores import MemoryStore
 from onceward.testing.queues.base import wait_until
 from tests.queues.cloud import SHORTEST_SESSION, OnKafka, of_group

@@ -254,7 +254,7 @@ class Admin:
         """Return how far the imports into `people` have come. Empty without `people`."""
         if self.people is None:
             return []
-        from onceward.imports.overview import imports_of  # imported here: few stores have imports
+        from onceward.imports.people import imports_of  # imported here: few stores have imports
 
         found = await self._in_thread(imports_of, _sync(self.people))
         return [ImportRow(one.name, one.state, one.done, **asdict(one.counts), rejects=one.rejects) for one in found]

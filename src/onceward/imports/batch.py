@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
+from onceward.people.people import JoinedPeople
 from onceward.people.source import Decision, SourceRecord
 
 from . import ledger
@@ -18,7 +19,6 @@ from .ledger import LedgerEntry
 from .locale import Locale
 from .rows import AnyRow, BadRow, SourceRow
 from .summary import Counts
-from .target import TargetTransaction
 
 Reject = tuple[int, str, Sequence[str]]
 
@@ -62,17 +62,17 @@ class ImportBatch:
         self.ignored: Counter[str] = Counter()
         """Values that could not be read, by field."""
 
-    def apply(self, tx: TargetTransaction, entry: LedgerEntry, rows: Sequence[AnyRow]) -> BatchResult:
+    def apply(self, tx: JoinedPeople, entry: LedgerEntry, rows: Sequence[AnyRow]) -> BatchResult:
         rejects: list[Reject] = [(row.line, row.reason, row.cells) for row in rows if isinstance(row, BadRow)]
         keyed, refused = self._keyed([row for row in rows if isinstance(row, SourceRow)])
-        changes, touched = self._changes(ledger.known_rows(tx, entry, [one.key for one in keyed]), keyed)
-        decisions = tx.add([self._record(entry, change) for change in changes]) if changes else []
+        changes, touched = self._changes(ledger.known_rows(tx.tables, entry, [one.key for one in keyed]), keyed)
+        decisions = tx.add_many([self._record(entry, change) for change in changes]) if changes else []
         for change, decision in zip(changes, decisions, strict=True):
             self.ignored.update(problem.partition(":")[0] for problem in decision.ignored)
             if decision.action == "rejected":
                 touched[change.key].clear(change.row_index)
                 refused += [(row.line, decision.reason, self._cells(row)) for row in change.rows]
-        ledger.save_rows(tx, entry, touched)
+        ledger.save_rows(tx.tables, entry, touched)
         rejects = sorted(rejects + refused, key=lambda reject: reject[0])
         return BatchResult(_counts(len(rows), decisions, len(rejects)), rejects)
 

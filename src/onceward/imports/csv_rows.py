@@ -17,10 +17,9 @@ from onceward.errors import SourceError
 
 from .dialect import SAMPLE, checked_delimiter, declared_delimiter, detect_delimiter
 from .hashed_file import BUFFER, HashedFile
-from .header import checked_header
 from .reject_file import COLUMNS as REJECTED
 from .reject_file import unescape_formulas
-from .rows import MAX_REJECT_CELLS, AnyRow, BadRow, SourceRow, truncate
+from .rows import MAX_REJECT_CELLS, AnyRow, BadRow, SourceRow, checked_header, truncate
 from .scan import ESCAPED, SURROGATE, FileScan
 
 QUOTE: Final = '"'

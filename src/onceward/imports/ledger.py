@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import astuple
+
+from onceward.people.tables import Tables
 
 from .known_rows import SEPARATOR, KeyRows
 from .summary import Counts
@@ -19,6 +22,7 @@ from .summary import Counts
 PENDING: Final = "PENDING"
 COMPLETED: Final = "COMPLETED"
 
+LEDGER_TABLE: Final = "onceward_import_rows"
 CREATE_TABLES: Final = (
     """
 CREATE TABLE IF NOT EXISTS {t}onceward_imports (
@@ -77,13 +81,6 @@ WHERE name = ? AND key IN (SELECT wanted.value FROM {texts})
 """
 
 
-class ImportTransaction(Protocol):
-    """The part of an open transaction on the people's database that this module uses."""
-
-    def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]: ...
-    def many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None: ...
-
-
 class ImportClaim(Struct, frozen=True):
     """The claim of an import: a content, read with these choices of columns, under a file name."""
 
@@ -109,58 +106,56 @@ class LedgerEntry(Struct, frozen=True):
     rejects_size: int
 
 
-def find(tx: ImportTransaction, name: str) -> LedgerEntry | None:
-    return _entry(tx.rows(SELECT_ENTRY, name))
+def find(tables: Tables, name: str) -> LedgerEntry | None:
+    return _entry(tables.run(SELECT_ENTRY, name))
 
 
-def names(tx: ImportTransaction) -> list[str]:
+def names(tables: Tables) -> list[str]:
     """Return the names of all imports."""
-    return [name for (name,) in tx.rows("SELECT name FROM {t}onceward_imports ORDER BY name")]
+    return [name for (name,) in tables.run("SELECT name FROM {t}onceward_imports ORDER BY name")]
 
 
-def same_content(tx: ImportTransaction, wanted: ImportClaim) -> LedgerEntry | None:
+def same_content(tables: Tables, wanted: ImportClaim) -> LedgerEntry | None:
     """Return a completed import of the same content under another name: the file was renamed."""
-    return _entry(tx.rows(SELECT_SAME_CONTENT, wanted.content, wanted.columns))
+    return _entry(tables.run(SELECT_SAME_CONTENT, wanted.content, wanted.columns))
 
 
-def claim(tx: ImportTransaction, before: LedgerEntry | None, wanted: ImportClaim, rejects: str) -> LedgerEntry | None:
+def claim(tables: Tables, before: LedgerEntry | None, wanted: ImportClaim, rejects: str) -> LedgerEntry | None:
     """Claim this content under this name, from its first row. Return None if the entry is no longer `before`."""
     cycle = 1 if before is None else before.cycle + 1
     now = _now()
-    if not tx.rows(CLAIM, wanted.name, wanted.content, wanted.columns, cycle, rejects, now, now):
+    if not tables.run(CLAIM, wanted.name, wanted.content, wanted.columns, cycle, rejects, now, now):
         return None
     return LedgerEntry(wanted.name, wanted.content, wanted.columns, PENDING, cycle, 0, Counts(), rejects, 0)
 
 
-def advance(tx: ImportTransaction, entry: LedgerEntry, done: int) -> bool:
+def advance(tables: Tables, entry: LedgerEntry, done: int) -> bool:
     """Advance the progress; the first statement of each batch. Return False if another process has advanced it."""
-    return bool(tx.rows(ADVANCE, done, _now(), entry.name, entry.cycle, entry.done))
+    return bool(tables.run(ADVANCE, done, _now(), entry.name, entry.cycle, entry.done))
 
 
-def save_counts(tx: ImportTransaction, entry: LedgerEntry) -> None:
-    counts = entry.counts
-    numbers = (counts.created, counts.updated, counts.skipped, counts.rejected, counts.to_review)
-    tx.rows(UPDATE_COUNTS, *numbers, entry.rejects, entry.rejects_size, entry.name)
+def save_counts(tables: Tables, entry: LedgerEntry) -> None:
+    tables.run(UPDATE_COUNTS, *astuple(entry.counts), entry.rejects, entry.rejects_size, entry.name)
 
 
-def complete(tx: ImportTransaction, entry: LedgerEntry) -> bool:
-    return bool(tx.rows(COMPLETE, _now(), entry.name, entry.cycle, entry.done))
+def complete(tables: Tables, entry: LedgerEntry) -> bool:
+    return bool(tables.run(COMPLETE, _now(), entry.name, entry.cycle, entry.done))
 
 
-def known_rows(tx: ImportTransaction, entry: LedgerEntry, keys: Iterable[str]) -> dict[str, KeyRows]:
+def known_rows(tables: Tables, entry: LedgerEntry, keys: Iterable[str]) -> dict[str, KeyRows]:
     """Return the known rows of these keys. Confirmations by earlier imports do not count."""
     found = {}
-    for key, fingerprints, cycle, confirmed in tx.rows(SELECT_ROWS, sorted(set(keys)), entry.name):
+    for key, fingerprints, cycle, confirmed in tables.run(SELECT_ROWS, sorted(set(keys)), entry.name):
         found[key] = KeyRows(fingerprints.split(SEPARATOR), int(confirmed, 16) if cycle == entry.cycle else 0)
     return found
 
 
-def save_rows(tx: ImportTransaction, entry: LedgerEntry, rows: Mapping[str, KeyRows]) -> None:
+def save_rows(tables: Tables, entry: LedgerEntry, rows: Mapping[str, KeyRows]) -> None:
     """Store the rows. Most keys have one unchanged row: one statement confirms them all."""
     unchanged = sorted(key for key, one in rows.items() if one.is_unchanged)
     if unchanged:
-        tx.rows(CONFIRM_ROWS, entry.cycle, entry.name, unchanged)
-    tx.many(
+        tables.run(CONFIRM_ROWS, entry.cycle, entry.name, unchanged)
+    tables.run_many(
         UPSERT_ROWS,
         [
             (entry.name, key, SEPARATOR.join(one.fingerprints), entry.cycle, f"{one.confirmed:x}")

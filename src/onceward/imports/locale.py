@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final, Literal, get_args
+from typing import Final, Literal, cast, get_args
 
 from msgspec import Struct
 
@@ -107,15 +107,11 @@ def _international_phone(text: str, country: str) -> str:
 
 
 def _checked_order(dates: str | None) -> DateOrder | None:
-    for order in ORDERS:
-        if order == dates:
-            found: DateOrder = order
-            return found
-    if dates is not None:
+    if dates is not None and dates not in ORDERS:
         raise ConfigurationError(
             f"dates={dates!r} is not an order of day, month and year", hint=f"use one of: {', '.join(ORDERS)}"
         )
-    return None
+    return cast("DateOrder | None", dates)
 
 
 def _checked_country(country: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Final, Literal, cast, get_args
 
 from onceward.errors import SourceError
 
@@ -28,11 +28,9 @@ ENDINGS: Final[dict[str, Format]] = {
 def format_of(path: Path, given: str | None = None) -> Format:
     """Return the given format, or the one of the file name's extension."""
     if given is not None:
-        for one in FORMATS:
-            if one == given:
-                found: Format = one
-                return found
-        raise SourceError(f"there is no format {given!r}", hint=f"formats are: {', '.join(FORMATS)}")
+        if given not in FORMATS:
+            raise SourceError(f"there is no format {given!r}", hint=f"formats are: {', '.join(FORMATS)}")
+        return cast("Format", given)
     ending = path.suffix.lower()
     if ending not in ENDINGS:
         raise SourceError(f"the format of {path.name} is unknown", hint=f"pass format=, one of: {', '.join(FORMATS)}")

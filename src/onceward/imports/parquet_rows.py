@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from onceward.errors import MissingExtra, SourceError
+from onceward.errors import SourceError
+from onceward.protocol.extras import import_extra
 
 from .hashed_file import open_regular_file
-from .header import checked_header
 from .ndjson_rows import as_text
-from .rows import AnyRow, BadRow, SourceRow
+from .rows import AnyRow, BadRow, SourceRow, checked_header
 from .scan import CHUNK_BYTES
 
 BATCH: Final = 1_000
@@ -101,10 +101,5 @@ def _csv_value(value: Any) -> Any:
 
 
 def _driver() -> Any:
-    try:
-        import duckdb
-    except ModuleNotFoundError as error:
-        raise MissingExtra(
-            "a Parquet file is read by DuckDB, which is not installed", hint="install onceward[warehouse]"
-        ) from error
-    return duckdb
+    problem = "a Parquet file is read by DuckDB, which is not installed"
+    return import_extra("duckdb", problem, "install onceward[warehouse]")

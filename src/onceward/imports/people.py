@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 
 from onceward.errors import ConfigurationError
-from onceward.people.people import TABLE_EXISTS, JoinedPeople, People
-from onceward.people.source import Decision, SourceRecord
+from onceward.people.people import JoinedPeople, People
 from onceward.stores.sqlite.connection import MEMORY
 from onceward.stores.sqlite.url import name_of, parse
 
-from .ledger import CREATE_TABLES
-from .target import Target, TargetTransaction
+from .ledger import CREATE_TABLES, LEDGER_TABLE, LedgerEntry, find, names
 
 TABLES_LOCK = 0x696D706F727473
 """The key of the lock under which the ledger's tables are created, so that only one process creates them at a time."""
@@ -38,83 +35,38 @@ def target_of(into: People | str, *, dry_run: bool) -> Iterator[Target]:
     people = People(into) if isinstance(into, str) else into
     try:
         if not dry_run:
-            yield DirectTarget(people)
+            yield Target(people)
         elif (path := _file_of(people)) is not None:
             with _temporary_copy(people, path) as copy:
-                yield DirectTarget(copy)
+                yield Target(copy)
         else:
             with people.transaction(trial=True) as within:
                 within.tables.lock_all()  # with a lock per batch, two dry runs could deadlock
-                yield DryRunTarget(people, within)
+                yield Target(people, within)
     finally:
         if people is not into:
             people.close()
 
 
-class PeopleTransaction:
-    """The transaction of people, with the statements of the ledger."""
+class Target:
+    """The people of an import: one transaction per batch. A dry run has one for all, which `target_of` rolls back."""
 
-    def __init__(self, within: JoinedPeople) -> None:
-        self._tables = within.tables  # the ledger is in the same schema as the people
-        self.add_many = within.add_many
+    def __init__(self, people: People, trial: JoinedPeople | None = None) -> None:
+        self.preset = people.preset
+        self._people = people
+        self._trial = trial
 
-    def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        return self._tables.run(statement, *values)
+    def transaction(self) -> AbstractContextManager[JoinedPeople]:
+        """Open a transaction that commits at its end, unless an exception was raised."""
+        return self._people.transaction() if self._trial is None else nullcontext(self._trial)
 
-    def many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        self._tables.run_many(statement, rows)
-
-    def add(self, records: Sequence[SourceRecord]) -> list[Decision]:
-        return self.add_many(records)
-
-    def create_tables(self, people: People) -> None:
+    def prepare(self) -> None:
         """Create the ledger's tables if they do not exist. Without the privilege, an import works once they exist."""
-        statement = TABLE_EXISTS["sqlite" if people.url.startswith("sqlite:") else "postgresql"]
-        if not self.rows(statement):
-            self._tables.lock_keys([TABLES_LOCK])
-            for statement in CREATE_TABLES:
-                self.rows(statement)
-
-
-class DirectTarget:
-    """The target of an import: one transaction per batch."""
-
-    def __init__(self, people: People) -> None:
-        self._people = people
-        self.preset = people.preset
-        self.fields: Collection[str] = tuple(people.preset.fields)
-
-    def prepare(self) -> None:
-        with self._people.transaction() as within:
-            PeopleTransaction(within).create_tables(self._people)
-
-    @contextmanager
-    def _transaction(self) -> Iterator[TargetTransaction]:
-        with self._people.transaction() as within:
-            yield PeopleTransaction(within)
-
-    def transaction(self) -> AbstractContextManager[TargetTransaction]:
-        return self._transaction()
-
-
-class DryRunTarget:
-    """The target of a dry run: one transaction for all batches. `target_of` rolls it back."""
-
-    def __init__(self, people: People, within: JoinedPeople) -> None:
-        self._people = people
-        self._transaction_of_all = PeopleTransaction(within)
-        self.preset = people.preset
-        self.fields: Collection[str] = tuple(people.preset.fields)
-
-    def prepare(self) -> None:
-        self._transaction_of_all.create_tables(self._people)
-
-    @contextmanager
-    def _transaction(self) -> Iterator[TargetTransaction]:
-        yield self._transaction_of_all
-
-    def transaction(self) -> AbstractContextManager[TargetTransaction]:
-        return self._transaction()
+        with self.transaction() as tx:
+            if not tx.tables.has_table(LEDGER_TABLE):
+                tx.tables.lock_keys([TABLES_LOCK])
+                for statement in CREATE_TABLES:
+                    tx.tables.run(statement)
 
 
 def _file_of(people: People) -> Path | None:
@@ -134,16 +86,13 @@ def _temporary_copy(people: People, path: Path) -> Iterator[People]:
             source = f"{path.absolute().as_uri()}?mode=ro"
             with closing(sqlite3.connect(source, uri=True)) as real, closing(sqlite3.connect(copy)) as trial:
                 real.backup(trial)
-        preset = people.preset
-        with People(
-            f"{name_of(str(copy))}?synchronous=NORMAL",
-            fields=preset.fields,
-            policies=preset.policies,
-            default_policy=preset.default_policy,
-            accept=preset.accept,
-            ask=preset.ask,
-            similarity=preset.use_similarity,
-            rules=preset.rules,
-            trust=preset.trust,
-        ) as trial_people:
+        with People(f"{name_of(str(copy))}?synchronous=NORMAL", **people.preset.settings()) as trial_people:
             yield trial_people
+
+
+def imports_of(people: People) -> list[LedgerEntry]:
+    """Return how far each import has come, by name, for operators. Empty if nothing was ever imported."""
+    with people.reading() as within:
+        tables = within.tables
+        found = [find(tables, name) for name in names(tables)] if tables.has_table(LEDGER_TABLE) else []
+    return [entry for entry in found if entry is not None]

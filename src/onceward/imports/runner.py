@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from onceward.errors import AlreadyRunning, RetryTransaction, SourceEdited
+from onceward.people.people import JoinedPeople
 
 from . import ledger
 from .batch import ImportBatch
@@ -26,12 +27,12 @@ from .columns import ColumnChoices, ColumnMapping
 from .editions import earlier_edition
 from .ledger import COMPLETED, ImportClaim, LedgerEntry
 from .locale import locale_of
+from .people import Target
 from .progress import Progress
 from .reject_file import RejectFile
 from .rows import AnyRow, RowReader, SourceRow
 from .scan import FileScan
 from .summary import Summary
-from .target import Target, TargetTransaction
 
 BATCH: Final = 1_000
 """Rows per transaction: few enough to keep it short, and enough to share its cost."""
@@ -75,7 +76,7 @@ class Import:
         self.plan = plan
         self.reader = reader
         self.target = target
-        self._mapping = ColumnMapping(plan.columns, reader.columns, target.fields)
+        self._mapping = ColumnMapping(plan.columns, reader.columns, tuple(target.preset.fields))
         self.overlooked = self._mapping.overlooked
         self.locale = locale_of(target.preset, self._mapped(sampled), plan.dates, plan.country)
         self._claim = ImportClaim(plan.name, plan.scan.sha256, self._options_digest())
@@ -97,30 +98,30 @@ class Import:
     def run(self) -> Summary:
         self.target.prepare()
         with self.target.transaction() as tx:
-            self.earlier_edition = earlier_edition(self.plan.name, ledger.names(tx))
+            self.earlier_edition = earlier_edition(self.plan.name, ledger.names(tx.tables))
             entry = self._find_or_claim(tx)
         if entry.state == COMPLETED:
             return _summary(entry, replayed=True)
         done = self._run_batches(entry)
         return replace(_summary(done), resumed_at=entry.done)
 
-    def _find_or_claim(self, tx: TargetTransaction) -> LedgerEntry:
+    def _find_or_claim(self, tx: JoinedPeople) -> LedgerEntry:
         """Return the entry. If it is COMPLETED, it was imported before; if PENDING, this run continues after `done`."""
         entry = None
         while entry is None:  # another process claimed at the same time: read its claim
-            entry = self._try_claim(tx, ledger.find(tx, self.plan.name))
+            entry = self._try_claim(tx, ledger.find(tx.tables, self.plan.name))
         return entry
 
-    def _try_claim(self, tx: TargetTransaction, before: LedgerEntry | None) -> LedgerEntry | None:
+    def _try_claim(self, tx: JoinedPeople, before: LedgerEntry | None) -> LedgerEntry | None:
         if before is None:
-            same = ledger.same_content(tx, self._claim)
+            same = ledger.same_content(tx.tables, self._claim)
             if same is not None and not self.plan.again:
                 return same
         elif self._claim.matches(before) and not (self.plan.again if before.state == COMPLETED else self.plan.restart):
             return before
         elif before.state != COMPLETED and not self.plan.restart:
             raise self._edited(before)
-        return ledger.claim(tx, before, self._claim, str(self.plan.rejects))
+        return ledger.claim(tx.tables, before, self._claim, str(self.plan.rejects))
 
     def _edited(self, before: LedgerEntry) -> SourceEdited:
         same = before.content == self._claim.content
@@ -147,12 +148,16 @@ class Import:
         rows = iter(self.reader)
         for _ in islice(rows, entry.done):
             pass  # an earlier run has imported these
-        meter = ProgressMeter(self.plan, self.reader, entry.done)
+        resumed_at, began = entry.done, time.monotonic()
+        begun_at = self.reader.position() if resumed_at else 0
         try:
             for chunk in self._batches(rows):
                 entry = self._import_batch(entry, batch, rejects, chunk)
                 if self.plan.on_progress is not None:
-                    self.plan.on_progress(meter.progress(entry.done))
+                    seconds, fresh = time.monotonic() - began, entry.done - resumed_at
+                    position, size = self.reader.position(), self.plan.scan.size
+                    name = self.plan.file.name
+                    self.plan.on_progress(Progress(name, entry.done, position, size, seconds, fresh, begun_at))
             self._complete(entry)
             rejects.finish(entry.rejects_size)
         finally:
@@ -173,10 +178,10 @@ class Import:
         raise AssertionError  # the last attempt returned or raised
 
     def _apply(
-        self, tx: TargetTransaction, entry: LedgerEntry, batch: ImportBatch, rejects: RejectFile, rows: list[AnyRow]
+        self, tx: JoinedPeople, entry: LedgerEntry, batch: ImportBatch, rejects: RejectFile, rows: list[AnyRow]
     ) -> LedgerEntry:
         done = entry.done + len(rows)
-        if not ledger.advance(tx, entry, done):
+        if not ledger.advance(tx.tables, entry, done):
             raise AlreadyRunning(
                 f"another import of {self.plan.file.name} continued after row {entry.done:,}; this one stops",
                 key=self.plan.name,
@@ -186,7 +191,7 @@ class Import:
         result = batch.apply(tx, entry, rows)
         size = rejects.add(result.rejects, entry.rejects_size)
         after = replace(entry, done=done, counts=entry.counts + result.counts, rejects_size=size)
-        ledger.save_counts(tx, after)
+        ledger.save_counts(tx.tables, after)
         return after
 
     def _batches(self, rows: Iterator[AnyRow]) -> Iterator[list[AnyRow]]:
@@ -209,29 +214,7 @@ class Import:
                 hint="restart: unchanged rows are skipped",
             )
         with self.target.transaction() as tx:
-            ledger.complete(tx, entry)
-
-
-class ProgressMeter:
-    """Measures the progress of this run."""
-
-    def __init__(self, plan: ImportPlan, reader: RowReader, resumed_at: int) -> None:
-        self._plan = plan
-        self._reader = reader
-        self._resumed_at = resumed_at
-        self._begun_at = reader.position() if resumed_at else 0
-        self._began = time.monotonic()
-
-    def progress(self, done: int) -> Progress:
-        return Progress(
-            self._plan.file.name,
-            done,
-            self._reader.position(),
-            self._plan.scan.size,
-            time.monotonic() - self._began,
-            done - self._resumed_at,
-            self._begun_at,
-        )
+            ledger.complete(tx.tables, entry)
 
 
 def _summary(entry: LedgerEntry, *, replayed: bool = False) -> Summary:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from operator import add
+
 from msgspec import Struct
+from msgspec.structs import astuple
 
 
 class Counts(Struct, frozen=True):
@@ -21,16 +24,10 @@ class Counts(Struct, frozen=True):
     @property
     def rows(self) -> int:
         """The number of rows of the file."""
-        return self.created + self.updated + self.skipped + self.rejected + self.to_review
+        return sum(astuple(self))
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            self.created + other.created,
-            self.updated + other.updated,
-            self.skipped + other.skipped,
-            self.rejected + other.rejected,
-            self.to_review + other.to_review,
-        )
+        return Counts(*map(add, astuple(self), astuple(other)))
 
 
 class Summary(Struct, frozen=True):

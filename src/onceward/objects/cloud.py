@@ -10,7 +10,8 @@ from datetime import datetime, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from onceward.errors import InvalidKey, MissingExtra, OncewardError, StoreBroken, StoreNotSetUp, StoreUnavailable
+from onceward.errors import InvalidKey, OncewardError, StoreBroken, StoreNotSetUp, StoreUnavailable
+from onceward.protocol.extras import import_extra
 
 from .backend import PIECE, STAGING, StoredObject
 
@@ -213,10 +214,4 @@ def _first_line(error: BaseException) -> str:
 
 
 def _driver() -> Any:
-    try:
-        import obstore
-        import obstore.exceptions
-        import obstore.store
-    except ModuleNotFoundError as error:
-        raise MissingExtra("obstore is not installed", hint="install onceward[objects]") from error
-    return obstore
+    return import_extra("obstore", "obstore is not installed", "install onceward[objects]")

@@ -7,18 +7,15 @@ from heapq import nsmallest
 from itertools import chain
 from typing import NamedTuple
 
-import msgspec
 from msgspec import Struct
 
 from .blocking import candidates_of
-from .preparation import EncodedRecord, NormalForm, PreparedRecord
+from .preparation import EncodedRecord, NormalForm, PreparedRecord, decode_form
 from .tables import CANDIDATES, CONTRIBUTIONS, KEYS, LINKS_OF, RECORDS_OF, REVIEWS_OF, Tables
 
 MAX_PER_COMPLETE_BLOCK = 400
 MAX_PER_PARTIAL_BLOCK = 32
 """Records that are read per block. See `blocking`: a larger block also has narrower ones."""
-
-_form = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 class StoredContribution(Struct):
@@ -168,7 +165,7 @@ class BatchState:
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def read_contributions(self, tables: Tables, batch: Iterable[PreparedRecord | EncodedRecord]) -> None:
+    def read_contributions(self, tables: Tables, batch: Iterable[EncodedRecord]) -> None:
         by_source: dict[str, list[str]] = {}
         for one in batch:
             by_source.setdefault(one.source, []).append(one.record)
@@ -176,7 +173,7 @@ class BatchState:
             for record, number, person, unit, *version, form, rule in tables.run(CONTRIBUTIONS, records, source):
                 fingerprint, at, dated = version
                 self.contributions[source, record] = StoredContribution(
-                    number, unit, bytes(fingerprint), at if dated else None, _form(form), rule
+                    number, unit, bytes(fingerprint), at if dated else None, decode_form(form), rule
                 )
                 self._read_unit(unit, person)
 
@@ -202,7 +199,7 @@ class BatchState:
         """Read the candidates of each record of the batch, given by their numbers."""
         numbers = [str(number) for number in set(chain.from_iterable(candidates))]
         rows = tables.run(CANDIDATES, numbers) if numbers else []
-        found = {number: Candidate(number, person, _form(form)) for number, person, form in rows}
+        found = {number: Candidate(number, person, decode_form(form)) for number, person, form in rows}
         for one, several in zip(batch, candidates, strict=True):
             self.candidates[one.source, one.record] = [found[number] for number in several if number in found]
 
@@ -214,7 +211,7 @@ class BatchState:
             numbers = []
             for number, person, unit, source, record, form, has_keys in tables.run(RECORDS_OF, sorted(pending)):
                 self._read_unit(unit, person)
-                self.add_node(Node(number, unit, source, record, _form(form), bool(has_keys)))
+                self.add_node(Node(number, unit, source, record, decode_form(form), bool(has_keys)))
                 numbers.append(str(number))
             pending = set()
             for number, other, confidence, person in tables.run(LINKS_OF, numbers) if numbers else ():

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from onceward.errors import MissingExtra
 
-from .known_names import are_forms, are_known, are_two_names, sound
-from .misspelt import is_misspelt
+from .known_names import are_forms, are_known, are_two_names, is_known, sound
+from .name_letters import is_like_a_name
 from .normalise.names import GENERATIONS
 
 try:
@@ -24,6 +24,7 @@ SIMILAR, CONTAINED = 80, 95  # percent
 CONSECUTIVE = 20  # numbers: so many members of a family or a team get their numbers one after the other
 FAR_FOR_TWINS = 10  # numbers: those of twins are closer, those of a team may be so far apart
 OTHER_FORM = 2  # the level of given names that are forms of one name
+LONG_NAME = 9  # letters: two names of this length that differ by one inner letter are spellings of one name
 SHORT_WORD = 3  # letters: up to this length, one typo makes another word
 
 
@@ -63,8 +64,31 @@ def given_name(here: str, there: str) -> int:
     if are_known(here, there) or _differ_in_ending(here, there):
         return 4
     if is_typo(here, there):
-        return 1 if is_misspelt(here, there) else 3
+        return 1 if _is_misspelt(here, there) else 3
     return 2 if len(shorter) >= SHORT_WORD and longer.startswith(shorter) else 4
+
+
+def _is_misspelt(here: str, there: str) -> bool:
+    """Return whether one of two similar names is certainly the other one with a typo.
+
+    Twins share everything but the given name, and some parents choose names that differ by one letter: Rahul and Rahil,
+    Karina and Darina. So a letter alone does not show a typo. It does only if one spelling is a known name, and the
+    other one begins with the same letter, is unknown and is hardly a name:
+
+    - It has a sequence of letters that no name has: `patrkck`.
+    - Or the known name is long, and an inner letter is wrong: `elizaseth`. Similar long names are spellings of one
+      name.
+    """
+    known, other = sorted((here, there), key=_is_unknown)
+    if _is_unknown(known) or not _is_unknown(other) or known[0] != other[0]:
+        return False
+    if not all(map(is_like_a_name, other.split())):
+        return True
+    return len(known) >= LONG_NAME and known[-1] == other[-1] and OSA.distance(known, other) == 1
+
+
+def _is_unknown(name: str) -> bool:
+    return not all(map(is_known, name.split()))
 
 
 def _is_part(shorter: str, longer: str) -> bool:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from onceward.errors import ConfigurationError
-
 from . import queries
-from . import tables as sql
+from .ingest import drop_links
 from .tables import Tables
 
 DELETE_RECORDS: Final = "DELETE FROM {t}onceward_contributions WHERE person = ?"
@@ -23,23 +21,20 @@ DELETE_REVIEWS_OF: Final = "DELETE FROM {t}onceward_reviews WHERE one = ? OR oth
 DELETE_IMPORT_ROW: Final = "DELETE FROM {t}onceward_import_rows WHERE name || ':' || key = ?"
 
 
-def erase(tables: Tables, wanted: str, *, has_ledger: bool) -> int:
+def erase(tables: Tables, wanted: str) -> int:
     """Erase the person and return the number of records. An unknown id raises."""
     tables.lock_all()
-    person = next(queries.people(tables, [wanted]), None)
-    if person is None:
-        raise ConfigurationError(f"there is no person {wanted!r}", hint="`onceward people search` finds people")
+    person = queries.existing(tables, wanted, "`onceward people search` finds people")
     numbers = [str(part.number) for part in person.contributions]
     if numbers:
         tables.run(DELETE_BLOCKS_OF, numbers)
-        tables.run_many(sql.DROP_LINKS_TO, [(part.number, part.number) for part in person.contributions])
-        tables.run_many(sql.DROP_LINKS, [(part.number,) for part in person.contributions])
+        drop_links(tables, [part.number for part in person.contributions])
     tables.run(DELETE_RECORDS, person.id)
     tables.run(DELETE_KEYS, person.id)
     ids = _ids(tables, person.id)
     tables.run_many(DELETE_REVIEWS_OF, [(one, one) for one in ids])
     tables.run_many(DELETE_PERSON, [(one,) for one in ids])
-    if has_ledger:
+    if tables.has_table("onceward_import_rows"):  # the ledger of imports
         records = {part.record for part in person.contributions}
         records |= {record.rpartition("#")[0] for record in records if "#" in record}  # a further row of one key
         tables.run_many(DELETE_IMPORT_ROW, [(record,) for record in sorted(records)])

@@ -8,10 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from onceward.errors import ConfigurationError, MissingExtra
+from msgspec.structs import asdict, fields
+
+from onceward.errors import ConfigurationError
+from onceward.protocol.extras import import_extra
 
 from .people import People
 from .person import Person
+from .source import Evidence
 
 What = Literal["golden", "crosswalk", "evidence"]
 Format = Literal["csv", "ndjson", "parquet"]
@@ -29,29 +33,24 @@ def export(people: People, path: Path, what: str = "golden", format: str | None 
         endings = [f".{one}" if known is FORMATS else one for one in known]
         raise ConfigurationError(f"cannot export {what!r} as {kind!r}", hint=f"choose {wanted} {', '.join(endings)}")
     make = _ROWS[what]
-    columns = list(make(None)) if what != "golden" else _golden_columns(people)
-
-    def rows() -> Iterator[Row]:
-        for person in people:
-            yield from make(person)
-
+    columns = _COLUMNS[what] if what in _COLUMNS else _golden_columns(people)
+    rows = (row for person in people for row in make(person))
     if kind == "ndjson":
-        return _write_ndjson(path, rows())
+        return _write_ndjson(path, rows)
     if kind == "csv":
-        return _write_csv(path, columns, rows())
-    return _write_parquet(path, columns, rows())
+        return _write_csv(path, columns, rows)
+    return _write_parquet(path, columns, rows)
 
 
-def _golden(person: Person | None) -> Iterator[Any]:
-    if person is not None:
-        yield {
-            "person": person.id,
-            **{f"field.{name}" if name in _OWN else name: value for name, value in sorted(person.fields.items())},
-            "sources": list(person.sources),
-            "records": len(person.contributions),
-            "first_seen": person.first_seen.isoformat(),
-            "last_seen": person.last_seen.isoformat(),
-        }
+def _golden(person: Person) -> Iterator[Row]:
+    yield {
+        "person": person.id,
+        **{f"field.{name}" if name in _OWN else name: value for name, value in sorted(person.fields.items())},
+        "sources": list(person.sources),
+        "records": len(person.contributions),
+        "first_seen": person.first_seen.isoformat(),
+        "last_seen": person.last_seen.isoformat(),
+    }
 
 
 _OWN: Final = ("person", "sources", "records", "first_seen", "last_seen")
@@ -62,39 +61,26 @@ def _golden_columns(people: People) -> list[str]:
     return ["person", *sorted(names.difference(_OWN)), *_OWN[1:]]
 
 
-def _crosswalk(person: Person | None) -> Iterator[Any]:
-    if person is None:
-        yield from ("person", "source", "record", "at")
-        return
+def _crosswalk(person: Person) -> Iterator[Row]:
     for part in person.contributions:
         yield {"person": person.id, "source": part.source, "record": part.record, "at": part.at.isoformat()}
 
 
-def _evidence(person: Person | None) -> Iterator[Any]:
-    if person is None:
-        yield from ("person", "source", "record", "rule", "confidence", "field", "level", "here", "there", "weight")
-        return
+def _evidence(person: Person) -> Iterator[Row]:
     for part in person.contributions:
-        base = {
-            "person": person.id,
-            "source": part.source,
-            "record": part.record,
-            "rule": part.rule,
-            "confidence": part.confidence,
-        }
+        base = {"person": person.id, **{name: getattr(part, name) for name in _ASSIGNMENT}}
         if not part.evidence:
             yield base
         for one in part.evidence:
-            yield base | {
-                "field": one.field,
-                "level": one.level,
-                "here": one.here,
-                "there": one.there,
-                "weight": one.weight,
-            }
+            yield base | asdict(one)
 
 
-_ROWS: Final[Mapping[str, Callable[[Person | None], Iterator[Any]]]] = {
+_ASSIGNMENT: Final = ("source", "record", "rule", "confidence")
+_COLUMNS: Final[Mapping[str, Sequence[str]]] = {
+    "crosswalk": ("person", "source", "record", "at"),
+    "evidence": ("person", *_ASSIGNMENT, *(field.name for field in fields(Evidence))),
+}
+_ROWS: Final[Mapping[str, Callable[[Person], Iterator[Row]]]] = {
     "golden": _golden,
     "crosswalk": _crosswalk,
     "evidence": _evidence,
@@ -123,10 +109,7 @@ def _write_csv(path: Path, columns: Sequence[str], rows: Iterator[Row]) -> int:
 
 def _write_parquet(path: Path, columns: Sequence[str], rows: Iterator[Row]) -> int:
     """Write all values as text, through a temporary CSV file that DuckDB converts."""
-    try:
-        import duckdb
-    except ImportError as error:
-        raise MissingExtra("Parquet files need the module 'duckdb'", hint="install onceward[warehouse]") from error
+    duckdb = import_extra("duckdb", "Parquet files need the module 'duckdb'", "install onceward[warehouse]")
     temporary = path.with_name(f"{path.name}.csv")
     try:
         count = _write_csv(temporary, columns, rows)

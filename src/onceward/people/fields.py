@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -115,6 +115,11 @@ class Preset(Struct, frozen=True):
 
     digest: str
     """Changes if an index built with these settings must be rebuilt."""
+
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments of `People` that give this preset."""
+        names = ("fields", "policies", "default_policy", "accept", "ask", "rules", "trust")
+        return {name: getattr(self, name) for name in names} | {"similarity": self.use_similarity}
 
 
 GIVEN, SURNAME = 0, 1

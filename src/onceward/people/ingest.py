@@ -66,12 +66,9 @@ def relink_batch(
     batch = dict(enumerate(records))
     matcher.state.read_contributions(tables, batch.values())
     _read(tables, matcher, batch, known)
-    before = [matcher.relink(record) for record in records]
-    state = matcher.state
+    numbers = [matcher.relink(record) for record in records]
     tables.lock_people(sorted(_changed_people(matcher, ())))
-    pairs = [(one, other, sure) for one in before for other, sure in state.links.get(one, {}).items()]
-    tables.run_many(sql.ADD_LINK, pairs)
-    tables.run_many(sql.ADD_LINK, [(other, number, sure) for number, other, sure in pairs])
+    _write_links(tables, matcher.state, numbers)
     _move_units(tables, matcher, now)
     _refresh_people(tables, preset, matcher, (), now)
     _write_reviews(tables, matcher, now)
@@ -237,25 +234,26 @@ def _write_contributions(
             changed.append((*values, one.number))
     tables.run_many(sql.ADD_CONTRIBUTION, added)
     tables.run_many(sql.CHANGE_CONTRIBUTION, changed)
-    replaced = [one for one in assignments if one.before is not None]
-    tables.run_many(
-        sql.DROP_BLOCK,
-        [
-            (block, one.number)
-            for one in replaced
-            if one.before is not None
-            for block in chain(*blocks_of(preset, one.before.form))
-        ],
-    )
+    replaced = [(one.number, one.before.form) for one in assignments if one.before is not None]
+    old_blocks = [(block, number) for number, form in replaced for block in chain(*blocks_of(preset, form))]
+    tables.run_many(sql.DROP_BLOCK, old_blocks)
     tables.run_many(
         sql.ADD_BLOCK, [(block, one.number) for one in assignments for block in chain(*one.prepared.blocks)]
     )
-    tables.run_many(sql.DROP_LINKS_TO, [(one.number, one.number) for one in replaced])
-    tables.run_many(sql.DROP_LINKS, [(one.number,) for one in replaced])
-    links = matcher.state.links
-    pairs = [(one.number, other, sure) for one in assignments for other, sure in links.get(one.number, {}).items()]
+    drop_links(tables, [number for number, _ in replaced])
+    _write_links(tables, matcher.state, [one.number for one in assignments])
+
+
+def drop_links(tables: Tables, numbers: Sequence[int]) -> None:
+    tables.run_many(sql.DROP_LINKS_TO, [(number, number) for number in numbers])
+    tables.run_many(sql.DROP_LINKS, [(number,) for number in numbers])
+
+
+def _write_links(tables: Tables, state: BatchState, numbers: Sequence[int]) -> None:
+    """Write the links of these records, once for each of the two records."""
+    pairs = [(one, other, sure) for one in numbers for other, sure in state.links.get(one, {}).items()]
     tables.run_many(sql.ADD_LINK, pairs)
-    tables.run_many(sql.ADD_LINK, [(other, number, sure) for number, other, sure in pairs])
+    tables.run_many(sql.ADD_LINK, [(other, one, sure) for one, other, sure in pairs])
 
 
 def _create_people(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +13,7 @@ from .normalise import trimmed
 from .policy import FieldValue, choose_value, is_missing
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
-_fields = msgspec.json.Decoder(dict[str, Any]).decode
+as_mapping = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Part(Struct, frozen=True):
@@ -43,7 +43,7 @@ def merge_parts(preset: Preset, parts: Sequence[Part]) -> MergedPerson:
     ordered = sorted(parts, key=lambda part: (part.at, part.number))
     values: dict[str, list[FieldValue]] = {}
     for part in ordered:
-        for name, value in _fields(part.fields).items():
+        for name, value in as_mapping(part.fields).items():
             if not is_missing(value):
                 shown = _display_value(preset, name, value)
                 values.setdefault(name, []).append(FieldValue(shown, part.source, (part.at, part.number)))
@@ -66,7 +66,7 @@ def _trusted(preset: Preset, name: str, values: list[FieldValue]) -> list[FieldV
 def _merge_single(preset: Preset, part: Part) -> MergedPerson:
     """Return what `merge_parts` returns for one part, faster: most people have one record, above all in imports."""
     fields = {}
-    for name, value in _fields(part.fields).items():
+    for name, value in as_mapping(part.fields).items():
         if not is_missing(value):
             shown = _display_value(preset, name, value)
             policy = preset.policies.get(name, preset.default_policy)
@@ -89,7 +89,3 @@ def _display_value(preset: Preset, name: str, value: Any) -> Any:
         except ValueError:
             return trimmed(value)
     return trimmed(value) if field is not None else value
-
-
-def as_mapping(fields: bytes | str) -> Mapping[str, Any]:
-    return _fields(fields)

@@ -9,9 +9,8 @@ second safeguard.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final
 from zlib import crc32
@@ -26,7 +25,8 @@ from onceward.stores.postgres.errors import RETRYABLE, PostgresRefused, explain
 from onceward.stores.postgres.url import parse
 
 from . import schema
-from .tables import Row
+from .base_database import BaseDatabase
+from .tables import Row, Tables
 
 Connection = psycopg.Connection[Any]
 
@@ -50,7 +50,6 @@ SELECT id, merged_into IS NOT NULL FROM {t}onceward_people WHERE id = ANY(%s::te
 """
 """Waits for a transaction that is changing one of these rows, and then reads what that transaction committed."""
 
-VERSION: Final = "SELECT value FROM {t}onceward_people_meta WHERE name = 'version'"
 UNIQUE_VIOLATION: Final = "23505"  # SQLSTATE: a writer without the locks was faster
 
 
@@ -80,10 +79,14 @@ class PostgresTables:
     def execute(self, statement: str, values: Sequence[Any]) -> list[Row]:
         return self._rows(statement.replace("%", "%%").replace("?", "%s"), values)
 
+    def has_table(self, name: str) -> bool:
+        """Return whether the table exists. Reading from `pg_class` makes the session see what others created."""
+        [(exists,)] = self.execute("SELECT to_regclass(?) IS NOT NULL FROM pg_class LIMIT 1", (self._prefix + name,))
+        return bool(exists)
+
     def candidates(self, blocks: Sequence[int], most: int) -> Iterable[tuple[int, int]]:
-        return [
-            (block, number) for block, number in self._rows(CANDIDATES.format(t=self._prefix), (list(blocks), most))
-        ]
+        rows: list[Any] = self._rows(CANDIDATES.format(t=self._prefix), (list(blocks), most))
+        return rows
 
     def allocate_numbers(self, count: int) -> Sequence[int]:
         return [number for (number,) in self._rows(NUMBERS.format(t=self._prefix), (count,))]
@@ -108,22 +111,24 @@ class PostgresTables:
 
 def _lock_namespace(prefix: str) -> int:
     """Return the first half of the advisory lock keys for the tables in this schema."""
-    plain = prefix.replace('"', "")  # the number that earlier builds use, which did not quote the schema
-    return crc32(f"onceward people {plain}".encode()) - (1 << 31)
+    return crc32(f"onceward people {prefix}".encode()) - (1 << 31)
 
 
-class PostgresDatabase:
-    """Connects on first use, and again after a lost connection or a fork. Used by one thread at a time."""
+class PostgresDatabase(BaseDatabase[Connection]):
+    """The tables in a schema. Connects again after a lost connection."""
+
+    begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+    begin_reading = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+    driver_error = psycopg.Error
 
     def __init__(self, url: str) -> None:
+        super().__init__()
         settings = parse(url)
         self._conninfo = settings.conninfo
         self._migrate = settings.migrate
         self._prepare = settings.prepare
         self._prefix = f'"{settings.schema}".' if settings.schema else ""
         self.name = settings.name
-        self._lock = threading.RLock()
-        self._connection: Connection | None = None
         self._owner = 0
         self._inherited: list[Connection] = []
 
@@ -138,34 +143,11 @@ class PostgresDatabase:
             self._owner = os.getpid()
         return self._connection
 
-    @contextmanager
-    def transaction(self) -> Iterator[PostgresTables]:
-        """Open a transaction: committed at the end of the block, rolled back if it raises."""
-        with self._lock, self._explained():
-            connection = self.connection
-            if _is_open(connection):
-                raise StoreUnavailable(
-                    f"{self.name}: this People already has an open transaction", hint="use that transaction's block"
-                )
-            connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-            try:
-                yield PostgresTables(connection, self._prefix)
-                connection.execute("COMMIT")
-            finally:
-                _roll_back(connection)
+    def _tables(self, connection: Connection) -> PostgresTables:
+        return PostgresTables(connection, self._prefix)
 
-    @contextmanager
-    def reading(self) -> Iterator[PostgresTables]:
-        with self._lock, self._explained():
-            connection = self.connection
-            is_ours = not _is_open(connection)
-            try:
-                if is_ours:  # one snapshot for all queries
-                    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                yield PostgresTables(connection, self._prefix)
-            finally:
-                if is_ours:
-                    _roll_back(connection)
+    def _is_open(self, connection: Connection) -> bool:
+        return not connection.closed and connection.info.transaction_status != TransactionStatus.IDLE
 
     @contextmanager
     def joined(self, connection: Any) -> Iterator[PostgresTables]:
@@ -206,80 +188,33 @@ class PostgresDatabase:
             if connection is not None and self._owner == os.getpid():
                 connection.close()
 
-    def __del__(self) -> None:
-        if getattr(self, "_connection", None) is not None:
-            self.close()
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except psycopg.Error as error:
-            code = error.sqlstate
-            if code in RETRYABLE or code == UNIQUE_VIOLATION:
-                raise RetryTransaction(
-                    f"{self.name}: another transaction changed the same people ({code})",
-                    hint="roll back and retry",
-                ) from error
-            if code is None:
-                raise StoreUnavailable(
-                    f"{self.name}: {str(error).strip()}", hint="is the server running, and is the URL right?"
-                ) from error
-            raise explain(PostgresRefused(code, str(error).strip()), self.name) from error
+    def _translate(self, error: psycopg.Error) -> Exception:
+        code = error.sqlstate
+        if code in RETRYABLE or code == UNIQUE_VIOLATION:
+            return RetryTransaction(
+                f"{self.name}: another transaction changed the same people ({code})", hint="roll back and retry"
+            )
+        if code is None:
+            return StoreUnavailable(
+                f"{self.name}: {str(error).strip()}", hint="is the server running, and is the URL right?"
+            )
+        return explain(PostgresRefused(code, str(error).strip()), self.name)
 
     def _connect(self) -> Connection:
         connection = psycopg.connect(
             self._conninfo, autocommit=True, prepare_threshold=5 if self._prepare in (None, True) else None
         )
         try:
-            self._make_tables(PostgresTables(connection, self._prefix))
+            self._create_tables(connection, schema.POSTGRES | {"t": self._prefix})
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _make_tables(self, tables: PostgresTables) -> None:
-        there = ("SELECT to_regclass(?) IS NOT NULL", (f"{self._prefix}onceward_people_meta",))
-        if tables.execute(*there) == [(False,)]:
-            if not self._migrate:
-                raise StoreBroken(f"{self.name} has no tables of people", hint="add ?migrate=1 to the URL once")
-            tables.execute("BEGIN", ())
-            tables.execute("SELECT pg_advisory_xact_lock(?, 0)", (_lock_namespace(self._prefix) ^ 1,))
-            if tables.execute(f"{there[0]} FROM pg_class LIMIT 1", there[1]) == [
-                (False,)
-            ]:  # another process may have been faster
-                if self._prefix:
-                    tables.execute(f"CREATE SCHEMA IF NOT EXISTS {self._prefix.removesuffix('.')}", ())
-                for statement in schema.statements(schema.POSTGRES | {"t": self._prefix}):
-                    tables.execute(statement, ())
-                tables.run(schema.ADD_META, "version", schema.VERSION)
-            tables.execute("COMMIT", ())
-        [(version,)] = tables.run(VERSION)
-        if version in schema.UPGRADES:
-            if not self._migrate:
-                raise StoreBroken(
-                    f"{self.name} has people of version {version}", hint="add ?migrate=1 to the URL once to upgrade it"
-                )
-            tables.execute("BEGIN", ())
-            tables.execute("SELECT pg_advisory_xact_lock(?, 0)", (_lock_namespace(self._prefix) ^ 1,))
-            [(version,)] = tables.run(VERSION)  # another process may have been faster
-            for statement in schema.upgrade(version, schema.POSTGRES | {"t": self._prefix}):
-                tables.execute(statement, ())
-            tables.execute("COMMIT", ())
-            [(version,)] = tables.run(VERSION)
-        if version != schema.VERSION:
-            raise StoreBroken(f"{self.name} has people of version {version}", hint="upgrade Onceward in this process")
-
-
-def _roll_back(connection: Connection) -> None:
-    if _is_open(connection):
-        with suppress(psycopg.Error):
-            connection.execute("ROLLBACK")
-
-
-def _is_open(connection: Connection) -> bool:
-    return not connection.closed and connection.info.transaction_status != TransactionStatus.IDLE
-
-
-def from_url(url: str) -> PostgresDatabase:
-    return PostgresDatabase(url)
+    def _lock_creation(self, tables: Tables) -> None:
+        if not self._migrate:
+            raise StoreBroken(f"{self.name} has no tables of people", hint="add ?migrate=1 to the URL once")
+        tables.execute("BEGIN", ())
+        tables.execute("SELECT pg_advisory_xact_lock(?, 0)", (_lock_namespace(self._prefix) ^ 1,))
+        if self._prefix:
+            tables.execute(f"CREATE SCHEMA IF NOT EXISTS {self._prefix.removesuffix('.')}", ())

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from onceward.errors import RetryTransaction, StoreBroken, StoreUnavailable
+from onceward.errors import RetryTransaction
 from onceward.protocol.fork import call_around_fork
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.caller_connection import driver_connection
@@ -26,6 +26,7 @@ from onceward.stores.sqlite.private_file import create_private_file
 from onceward.stores.sqlite.url import absolute, checked_synchronous, name_of, parse
 
 from . import schema
+from .base_database import BaseDatabase
 from .tables import Row
 
 BUSY_TIMEOUT: Final = 30.0  # seconds that a writer waits for another one; an import commits more often than this
@@ -71,6 +72,9 @@ class SQLiteTables:
     def execute(self, statement: str, values: Sequence[Any]) -> list[Row]:
         return self._cursor.execute(statement, values).fetchall()
 
+    def has_table(self, name: str) -> bool:
+        return bool(self.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)))
+
     def candidates(self, blocks: Sequence[int], most: int) -> Iterable[tuple[int, int]]:
         for start in range(0, len(blocks), BLOCKS_PER_QUERY):
             chunk = blocks[start : start + BLOCKS_PER_QUERY]
@@ -93,15 +97,20 @@ class SQLiteTables:
         """Do nothing, as in `lock_keys`."""
 
 
-class SQLiteDatabase:
-    """Connects on first use, and again after a fork. Used by one thread at a time."""
+class SQLiteDatabase(BaseDatabase[sqlite3.Connection]):
+    """The tables in a file, or in memory."""
 
-    def __init__(self, path: str, *, synchronous: str = "FULL") -> None:
+    begin = "BEGIN IMMEDIATE"
+    begin_reading = "BEGIN"
+    driver_error = sqlite3.Error
+    first_meta = {"version": schema.VERSION, "numbers": "0"}  # noqa: RUF012 (never changed)
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        path, settings = parse(url)
         self._path = path if path == MEMORY else absolute(path)
-        self._synchronous = checked_synchronous(synchronous)
+        self._synchronous = checked_synchronous(settings.get("synchronous", "FULL"))
         self.name = name_of(self._path)
-        self._lock = threading.RLock()
-        self._connection: sqlite3.Connection | None = None
         self._file: os.stat_result | None = None
         _databases.add(self)
 
@@ -123,40 +132,15 @@ class SQLiteDatabase:
                     raise
             time.sleep(RETRY_DELAY)
 
-    @contextmanager
-    def transaction(self) -> Iterator[SQLiteTables]:
-        """Open a transaction: committed at the end of the block, rolled back if it raises."""
-        with self._lock, self._explained():
-            connection = self.connection
-            if _is_open(connection):
-                raise StoreUnavailable(
-                    f"{self.name}: this People already has an open transaction", hint="use that transaction's block"
-                )
-            cursor = connection.cursor()
-            cursor.execute("BEGIN IMMEDIATE")
-            try:
-                yield SQLiteTables(cursor)
-                if _is_open(connection):
-                    cursor.execute("COMMIT")
-            finally:
-                if _is_open(connection):
-                    cursor.execute("ROLLBACK")
-                cursor.close()
+    def _tables(self, connection: sqlite3.Connection) -> SQLiteTables:
+        return SQLiteTables(connection.cursor())
 
-    @contextmanager
-    def reading(self) -> Iterator[SQLiteTables]:
-        with self._lock, self._explained():
-            connection = self.connection
-            cursor = connection.cursor()
-            is_ours = not _is_open(connection)
-            try:
-                if is_ours:
-                    cursor.execute("BEGIN")  # one snapshot for all queries
-                yield SQLiteTables(cursor)
-            finally:
-                if is_ours and _is_open(connection):
-                    cursor.execute("ROLLBACK")
-                cursor.close()
+    def _is_open(self, connection: sqlite3.Connection) -> bool:
+        return connection.in_transaction
+
+    def _commit(self, connection: sqlite3.Connection) -> None:
+        if connection.in_transaction:
+            connection.execute("COMMIT")
 
     @contextmanager
     def joined(self, connection: Any) -> Iterator[SQLiteTables]:
@@ -189,10 +173,6 @@ class SQLiteDatabase:
             if connection is not None:
                 connection.close()
 
-    def __del__(self) -> None:
-        if getattr(self, "_connection", None) is not None:
-            self.close()
-
     # ── fork: a child that inherits an open connection inherits SQLite's bookkeeping of the parent's locks ──────
 
     def before_fork(self, deadline: float) -> bool:
@@ -216,17 +196,13 @@ class SQLiteDatabase:
             _abandoned.append(self._connection)  # the parent is in a transaction on it: closing it here would end that
             self._connection = None
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            if faults.extended_code(error) == sqlite3.SQLITE_BUSY_SNAPSHOT:
-                raise RetryTransaction(
-                    "another transaction changed the database after your transaction had read from it",
-                    hint="roll back and retry; BEGIN IMMEDIATE avoids this",
-                ) from error
-            raise faults.explain(error, self.name, self._path) from error
+    def _translate(self, error: sqlite3.Error) -> Exception:
+        if faults.extended_code(error) == sqlite3.SQLITE_BUSY_SNAPSHOT:
+            return RetryTransaction(
+                "another transaction changed the database after your transaction had read from it",
+                hint="roll back and retry; BEGIN IMMEDIATE avoids this",
+            )
+        return faults.explain(error, self.name, self._path)
 
     def _connect(self) -> sqlite3.Connection:
         create_private_file(self._path)
@@ -238,34 +214,13 @@ class SQLiteDatabase:
                 connection.execute("PRAGMA journal_mode = WAL").fetchall()
             for setting in (*SETTINGS, f"PRAGMA synchronous = {self._synchronous}"):
                 connection.execute(setting).fetchall()
-            self._make_tables(connection)
+            self._create_tables(connection, schema.SQLITE)
         except BaseException:
             connection.close()
             raise
         if self._path != MEMORY:
             self._file = Path(self._path).stat()
         return connection
-
-    def _make_tables(self, connection: sqlite3.Connection) -> None:
-        there = "SELECT 1 FROM sqlite_master WHERE name = 'onceward_people_meta'"
-        if not connection.execute(there).fetchall():
-            connection.execute("BEGIN IMMEDIATE")
-            if not connection.execute(there).fetchall():  # another process may have been faster
-                for statement in schema.statements(schema.SQLITE):
-                    connection.execute(statement)
-                connection.execute(_complete_sql(schema.ADD_META), ("numbers", "0"))
-                connection.execute(_complete_sql(schema.ADD_META), ("version", schema.VERSION))
-            connection.execute("COMMIT")
-        version = _version(connection)
-        if version in schema.UPGRADES:
-            connection.execute("BEGIN IMMEDIATE")
-            version = _version(connection)  # another process may have been faster
-            for statement in schema.upgrade(version, schema.SQLITE):
-                connection.execute(statement)
-            connection.execute("COMMIT")
-            version = _version(connection)
-        if version != schema.VERSION:
-            raise StoreBroken(f"{self.name} has people of version {version}", hint="upgrade Onceward in this process")
 
 
 _databases: weakref.WeakSet[SQLiteDatabase] = weakref.WeakSet()
@@ -290,17 +245,3 @@ def _after_fork_in_child() -> None:
 
 
 call_around_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
-
-
-def _version(connection: sqlite3.Connection) -> str:
-    [(version,)] = connection.execute("SELECT value FROM onceward_people_meta WHERE name = 'version'").fetchall()
-    return str(version)
-
-
-def _is_open(connection: sqlite3.Connection) -> bool:
-    return connection.in_transaction
-
-
-def from_url(url: str) -> SQLiteDatabase:
-    path, settings = parse(url)
-    return SQLiteDatabase(path, synchronous=settings.get("synchronous", "FULL"))

@@ -15,14 +15,14 @@ from onceward.stores.clock import WallClock
 
 from . import linking, queries, review, search, split, training
 from . import tables as sql
-from .databases import open_database
+from .base_database import open_database
 from .erase import erase
-from .fields import ACCEPTED, PERSON, REVIEWED, Field, MergeRule, declaration, preset
+from .fields import ACCEPTED, PERSON, REVIEWED, Field, MergeRule, preset
 from .ingest import ingest
 from .model import DEFAULT_MODEL, Model
 from .person import Person
 from .policy import NEWEST, MergePolicy
-from .reindex import reindex, relink
+from .reindex import reindex, relink, store_declaration
 from .review import Review, Seen
 from .search import RecordLink
 from .similarity import Similarity
@@ -31,12 +31,6 @@ from .tables import Row, Tables
 from .trust import Trust
 
 T = TypeVar("T")
-
-TABLE_EXISTS: Final = {
-    "sqlite": "SELECT 1 FROM sqlite_master WHERE name = 'onceward_import_rows'",
-    "postgresql": "SELECT 1 WHERE to_regclass('{t}onceward_import_rows') IS NOT NULL",
-}
-"""Whether imports have a ledger in this database."""
 
 DEFAULT: Final = "sqlite:///people.db"
 ATTEMPTS: Final = 10
@@ -181,8 +175,7 @@ class People:
             )
         self._load_model(tables)
         if not stored:
-            tables.run(sql.SET_META, "preset", self.preset.digest)
-            tables.run(sql.SET_META, "declared", declaration(self.preset))
+            store_declaration(tables, self.preset)
         else:
             self._is_checked = True  # not set above: that write is not committed yet
 
@@ -196,8 +189,7 @@ class People:
             stored = tables.run(sql.GET_META, "preset")
             if stored and stored[0][0] != self.preset.digest:
                 return True
-            tables.run(sql.SET_META, "preset", self.preset.digest)
-            tables.run(sql.SET_META, "declared", declaration(self.preset))
+            store_declaration(tables, self.preset)
             return False
 
         if self._run_with_retries(work):
@@ -310,7 +302,7 @@ class People:
     def get(self, person: str) -> Person | None:
         """Return the person with this id. The id of a person who was merged into another one returns that one."""
         with self._database.reading() as tables:
-            return next(queries.people(tables, [person]), None)
+            return queries.one(tables, person)
 
     def find(self, **key: Any) -> Person | None:
         """Return the person with this strong `key`, or None: `people.find(email="Anna@Example.com")`."""
@@ -343,7 +335,7 @@ class People:
         """Return which records of a person similarity has joined, with the evidence for each pair."""
         with self._database.reading() as tables:
             self._load_model(tables)
-            found = next(queries.people(tables, [person]), None)
+            found = queries.one(tables, person)
             return [] if found is None else search.links_of(tables, self._similarity, found)
 
     def delete(self, person: str) -> int:
@@ -351,12 +343,7 @@ class People:
 
         If a source still has the person, its next import adds the person again.
         """
-
-        def work(tables: Tables) -> int:
-            statement = TABLE_EXISTS["sqlite" if self.url.startswith("sqlite:") else "postgresql"]
-            return erase(tables, person, has_ledger=bool(tables.run(statement)))
-
-        return self._run_with_retries(work)
+        return self._run_with_retries(lambda tables: erase(tables, person))
 
     def without_records(self, limit: int = 100) -> list[Person]:
         """Return up to `limit` people whose records all belong to others now. They keep the last known fields."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
 
 from .source import Evidence
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Contribution(Struct, frozen=True):
@@ -57,11 +55,3 @@ class Person(Struct, frozen=True):
     def of(self, source: str) -> list[Mapping[str, Any]]:
         """Return the fields from this `source` only: one mapping per record."""
         return [one.fields for one in self.contributions if one.source == source]
-
-
-def moment(instant: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=instant)
-
-
-def instant(moment: datetime) -> int:
-    return (moment - _EPOCH) // timedelta(microseconds=1)

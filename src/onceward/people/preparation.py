@@ -8,14 +8,15 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from onceward.errors import ConfigurationError
+from onceward.protocol.instants import instant
 
 from . import normalise
 from .blocking import NO_BLOCKS, Blocks, blocks_of
 from .fields import GIVEN, SURNAME, Field, Preset
 from .normalise.placeholders import is_of_a_role, is_of_nobody, stands_for_missing
-from .person import instant
 from .policy import is_missing
 from .source import SourceRecord
 from .trust import claimed_key
@@ -30,6 +31,7 @@ ALPHA_2: Final = 2
 NAMES: Final = 2  # slots
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
+decode_form = msgspec.json.Decoder(NormalForm).decode
 
 
 class EncodedRecord(Struct, frozen=True):
@@ -42,14 +44,9 @@ class EncodedRecord(Struct, frozen=True):
     at: int | None
 
 
-class PreparedRecord(Struct, frozen=True):
+class PreparedRecord(EncodedRecord, frozen=True):
     """A source record that is ready for matching."""
 
-    source: str
-    record: str
-    fields: bytes
-    fingerprint: bytes
-    at: int | None
     keys: tuple[str, ...]
     form: NormalForm
     blocks: Blocks
@@ -80,17 +77,13 @@ def encode_record(record: SourceRecord) -> EncodedRecord:
     if record.at is None:
         at, digest = None, blake2b(fields, digest_size=16)
     else:
-        at = _instant(record)
+        if record.at.tzinfo is None:
+            raise ConfigurationError(
+                f"at={record.at} has no time zone", hint="pass an aware datetime: at=datetime.now(UTC)"
+            )
+        at = instant(record.at)
         digest = blake2b(fields, digest_size=16, salt=at.to_bytes(8, "big", signed=True))
     return EncodedRecord(index_text(record.source), own or "=" + digest.hexdigest(), fields, digest.digest(), at)
-
-
-def _instant(record: SourceRecord) -> int:
-    if record.at is None or record.at.tzinfo is None:
-        raise ConfigurationError(
-            f"at={record.at} has no time zone", hint="pass an aware datetime: at=datetime.now(UTC)"
-        )
-    return instant(record.at)
 
 
 def prepare_record(preset: Preset, encoded: EncodedRecord, fields: Mapping[str, Any]) -> PreparedRecord:
@@ -105,18 +98,14 @@ def prepare_record(preset: Preset, encoded: EncodedRecord, fields: Mapping[str, 
         raise InvalidRecord("; ".join(ignored))
     if not keys and not has_weak_values:
         raise InvalidRecord("it has no value in any of the fields that identify a person: " + ", ".join(preset.fields))
-    return PreparedRecord(
-        encoded.source,
-        encoded.record,
-        encoded.fields,
-        encoded.fingerprint,
-        encoded.at,
-        keys,
-        form,
-        blocks_of(preset, form) if has_weak_values else NO_BLOCKS,
-        tuple(ignored),
-        claims,
-    )
+    blocks = blocks_of(preset, form) if has_weak_values else NO_BLOCKS
+    values = asdict(encoded)
+    return PreparedRecord(**values, keys=keys, form=form, blocks=blocks, ignored=tuple(ignored), claims=claims)
+
+
+def prepare_stored(preset: Preset, source: str, record: str, fields: Mapping[str, Any]) -> PreparedRecord:
+    """Normalise a record that is already stored."""
+    return prepare_record(preset, encode_record(SourceRecord(source, fields, record)), fields)
 
 
 def _divide_keys(preset: Preset, source: str, keys: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:

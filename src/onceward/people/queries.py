@@ -9,19 +9,19 @@ from typing import Any, Final
 import msgspec
 
 from onceward.errors import ConfigurationError
+from onceward.protocol.instants import moment
 
 from . import tables as sql
 from .blocking import role_block
 from .fields import Field, Preset
 from .merge import as_mapping
 from .normalise.placeholders import is_of_a_role
-from .person import Contribution, Person, moment
+from .person import Contribution, Person
 from .preparation import index_text
-from .source import Evidence
+from .source import decode_evidence
 from .tables import Tables
 
 BATCH_SIZE: Final = 500
-_evidence = msgspec.json.Decoder(tuple[Evidence, ...]).decode
 AFTER: Final = "SELECT id FROM {t}onceward_people WHERE id > ? AND merged_into IS NULL ORDER BY id LIMIT ?"
 WITHOUT_RECORDS: Final = """
 SELECT p.id FROM {t}onceward_people AS p WHERE p.merged_into IS NULL
@@ -45,25 +45,37 @@ def people(tables: Tables, ids: Sequence[str]) -> Iterator[Person]:
         more = {row[0]: row for row in tables.run(sql.PEOPLE, list(missing))}
         rows |= more
         redirects |= {row[0]: row[-1] for row in more.values() if row[-1] is not None}
-    found = list(dict.fromkeys(_follow(redirects, one) for one in wanted if one in rows))
+    found = list(dict.fromkeys(_follow(redirects, id) for id in wanted if id in rows))
     keys: dict[str, list[str]] = {}
     for person, key in tables.run(sql.KEYS_OF, found):
         keys.setdefault(person, []).append(key)
     parts: dict[str, list[Contribution]] = {}
     for person, number, source, record, fields, at, rule, confidence, why in tables.run(sql.CONTRIBUTIONS_OF, found):
-        evidence = _evidence(why) if why else ()
+        evidence = decode_evidence(why) if why else ()
         part = Contribution(source, record, as_mapping(fields), moment(at), rule, confidence, number, evidence)
         parts.setdefault(person, []).append(part)
-    for one in found:
-        _, fields, sources, *times, _ = rows[one]
+    for id in found:
+        _, fields, sources, *times, _ = rows[id]
         yield Person(
-            one,
+            id,
             as_mapping(fields),
             msgspec.json.decode(sources, type=tuple[str, ...]),
-            tuple(keys.get(one, ())),
-            tuple(parts.get(one, ())),
+            tuple(keys.get(id, ())),
+            tuple(parts.get(id, ())),
             *map(moment, times),
         )
+
+
+def one(tables: Tables, person: str) -> Person | None:
+    return next(people(tables, [person]), None)
+
+
+def existing(tables: Tables, person: str, hint: str) -> Person:
+    """Return the person. Raise if there is none."""
+    found = one(tables, person)
+    if found is None:
+        raise ConfigurationError(f"there is no person {person!r}", hint=hint)
+    return found
 
 
 def _follow(redirects: Mapping[str, str], person: str) -> str:
@@ -101,11 +113,11 @@ def _owners_of_roles(tables: Tables, field: Field, keys: Iterable[str]) -> dict[
 
 
 def after(tables: Tables, person: str) -> Iterator[Person]:
-    return people(tables, [one for (one,) in tables.run(AFTER, person, BATCH_SIZE)])
+    return people(tables, [id for (id,) in tables.run(AFTER, person, BATCH_SIZE)])
 
 
 def without_records(tables: Tables, limit: int) -> Iterator[Person]:
-    return people(tables, [one for (one,) in tables.run(WITHOUT_RECORDS, limit)])
+    return people(tables, [id for (id,) in tables.run(WITHOUT_RECORDS, limit)])
 
 
 def count(tables: Tables) -> int:

@@ -13,9 +13,8 @@ from . import tables as sql
 from .fields import Preset, declaration
 from .ingest import relink_batch
 from .merge import as_mapping
-from .preparation import InvalidRecord, PreparedRecord, encode_record, prepare_record
+from .preparation import InvalidRecord, PreparedRecord, prepare_stored
 from .similarity import Similarity
-from .source import SourceRecord
 from .tables import Row, Tables
 
 BATCH_SIZE: Final = 1000
@@ -42,9 +41,14 @@ def reindex(tables: Tables, preset: Preset, now: int) -> int:
         _index_rows(tables, preset, rows, now)
         last = rows[-1][0]
         count += len(rows)
+    store_declaration(tables, preset)
+    return count
+
+
+def store_declaration(tables: Tables, preset: Preset) -> None:
+    """Store the settings as those of the database."""
     tables.run(sql.SET_META, "preset", preset.digest)
     tables.run(sql.SET_META, "declared", declaration(preset))
-    return count
 
 
 def relink(
@@ -79,10 +83,8 @@ def stored_records(tables: Tables, preset: Preset) -> Iterator[list[tuple[int, P
     while rows := tables.run(NEXT_CONTRIBUTIONS, last, BATCH_SIZE):
         batch = []
         for number, _, _, source, record, fields in rows:
-            values = as_mapping(fields)
             with suppress(InvalidRecord):
-                one = prepare_record(preset, encode_record(SourceRecord(source, values, record)), values)
-                batch.append((number, one))
+                batch.append((number, prepare_stored(preset, source, record, as_mapping(fields))))
         yield batch
         last = rows[-1][0]
 
@@ -92,9 +94,8 @@ def _index_rows(tables: Tables, preset: Preset, rows: list[Row], now: int) -> No
     blocks: list[Row] = []
     keys: list[tuple[str, tuple[str, str], str, str]] = []
     for number, unit, person, source, record, fields in rows:
-        values = as_mapping(fields)
         try:
-            one = prepare_record(preset, encode_record(SourceRecord(source, values, record)), values)
+            one = prepare_stored(preset, source, record, as_mapping(fields))
         except InvalidRecord:  # no usable value under the new rules: it stays with its person, and matches nothing
             forms.append((_encode(preset.empty_form).decode(), 0, number))
             continue

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import product
 from typing import Any, Final
 
-import msgspec
 from msgspec import Struct
 
 from onceward.errors import ConfigurationError
+from onceward.protocol.instants import moment
 
 from . import queries
 from . import tables as sql
 from .batch_state import age
 from .fields import Preset
 from .ingest import merge_units, refresh
-from .person import Person, moment
+from .person import Person
 from .similarity import describe
-from .source import Evidence
+from .source import Evidence, decode_evidence
 from .tables import Tables
 
 PAGE: Final = 100
@@ -27,8 +28,6 @@ Seen = tuple[datetime, datetime] | None
 """When the two people of a question had last changed, as they were shown to the operator who answers it."""
 
 ANSWERS: Final = "SELECT answer FROM {t}onceward_reviews WHERE one = ? AND other = ? AND answer <> ''"
-
-_evidence = msgspec.json.Decoder(tuple[Evidence, ...]).decode
 
 
 class ReviewField(Struct, frozen=True):
@@ -72,11 +71,8 @@ class Review(Struct, frozen=True):
             found = compared.get(name)
             level, weight = (found.level, found.weight) if found else (None, None)
             rows.append(ReviewField(name, mine.get(name), theirs.get(name), level, weight))
-        return rows + [ReviewField(*_compared_values(compared[name])) for name in only_compared]
-
-
-def _compared_values(found: Evidence) -> tuple[str, str, str, str, float]:
-    return found.field, found.here, found.there, found.level, found.weight
+        parts = [compared[name] for name in only_compared]
+        return rows + [ReviewField(one.field, one.here, one.there, one.level, one.weight) for one in parts]
 
 
 def questions(tables: Tables, limit: int) -> list[Review]:
@@ -86,12 +82,12 @@ def questions(tables: Tables, limit: int) -> list[Review]:
     while len(found) < limit and (rows := tables.run(sql.OPEN_REVIEWS, PAGE, start)):
         start += len(rows)
         for one, other, source, record, confidence, evidence, asked_at in rows:
-            pair = [next(queries.people(tables, [id]), None) for id in (one, other)]
+            pair = [queries.one(tables, id) for id in (one, other)]
             if pair[0] is None or pair[1] is None or pair[0].id == pair[1].id or len(found) == limit:
                 continue
             key = (min(pair[0].id, pair[1].id), max(pair[0].id, pair[1].id))
             found.setdefault(
-                key, Review(pair[0], pair[1], confidence, _evidence(evidence), source, record, moment(asked_at))
+                key, Review(pair[0], pair[1], confidence, decode_evidence(evidence), source, record, moment(asked_at))
             )
     return list(found.values())
 
@@ -102,9 +98,7 @@ def same(tables: Tables, preset: Preset, pair: tuple[str, str], audit: tuple[str
     `audit` has the author and the time.
     """
     who, now = audit
-    tables.lock_all()
-    one, other = _pair(tables, pair)
-    _refuse_changed(tables, (one, other), pair, seen)
+    one, other = _unchanged_pair(tables, pair, seen)
     if one.id == other.id:
         return one.id
     survivor, loser = sorted((one.id, other.id), key=age)
@@ -121,33 +115,34 @@ def same(tables: Tables, preset: Preset, pair: tuple[str, str], audit: tuple[str
 def different(tables: Tables, pair: tuple[str, str], audit: tuple[str, int], seen: Seen) -> None:
     """Record that the pair are two different people, and so are all their units."""
     who, now = audit
-    tables.lock_all()
-    one, other = _pair(tables, pair)
-    _refuse_changed(tables, (one, other), pair, seen)
+    one, other = _unchanged_pair(tables, pair, seen)
     if one.id == other.id:
         raise ConfigurationError(
             f"{pair[0]} and {pair[1]} are already one person",
             hint="an operator merged them, or a record with keys of both; `onceward review ID --split` undoes a merge",
         )
     units = units_of(tables, (one.id, other.id))
-    for here in units[one.id]:
-        for there in units[other.id]:
-            _store_answer(tables, (here, there), "different", who, now)
+    for here, there in product(units[one.id], units[other.id]):
+        _store_answer(tables, (here, there), "different", who, now)
 
 
-def _refuse_changed(tables: Tables, people: tuple[Person, Person], pair: tuple[str, str], seen: Seen) -> None:
-    """Raise if these are not the people that the operator saw, or another operator has answered in the meantime."""
+def _unchanged_pair(tables: Tables, pair: tuple[str, str], seen: Seen) -> tuple[Person, Person]:
+    """Lock and return both people. Each id may redirect to the person it was merged into.
+
+    Raise if these are not the people that the operator saw, or another operator has answered in the meantime.
+    """
+    tables.lock_all()
+    one, other = (queries.existing(tables, id, "`onceward review` lists the pairs") for id in pair)
     if seen is None:
-        return
-    one, other = people
+        return one, other
     hint = "nothing was changed; look at the pair again"
     if (one.id, other.id) != pair or (one.updated_at, other.updated_at) != seen:
         raise ConfigurationError(f"{pair[0]} or {pair[1]} has changed since the pair was shown", hint=hint)
     units = units_of(tables, pair)
-    for here in units[one.id]:
-        for there in units[other.id]:
-            if tables.run(ANSWERS, *sorted((here, there))):
-                raise ConfigurationError(f"{pair[0]} and {pair[1]} were answered in the meantime", hint=hint)
+    for here, there in product(units[one.id], units[other.id]):
+        if tables.run(ANSWERS, *sorted((here, there))):
+            raise ConfigurationError(f"{pair[0]} and {pair[1]} were answered in the meantime", hint=hint)
+    return one, other
 
 
 def units_of(tables: Tables, people: Sequence[str]) -> dict[str, list[str]]:
@@ -157,17 +152,6 @@ def units_of(tables: Tables, people: Sequence[str]) -> dict[str, list[str]]:
         if unit not in found[person]:
             found[person].append(unit)
     return found
-
-
-def _pair(tables: Tables, pair: tuple[str, str]) -> tuple[Person, Person]:
-    """Return both people. Each id may redirect to the person it was merged into."""
-    found = []
-    for wanted in pair:
-        person = next(queries.people(tables, [wanted]), None)
-        if person is None:
-            raise ConfigurationError(f"there is no person {wanted!r}", hint="`onceward review` lists the pairs")
-        found.append(person)
-    return found[0], found[1]
 
 
 def _store_answer(tables: Tables, pair: tuple[str, str], answer: str, who: str, now: int) -> None:

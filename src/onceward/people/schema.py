@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 TABLES: Final = """
@@ -91,30 +92,6 @@ keys of contributions. `onceward_reviews.answer` is `same`, `different`, or empt
 """
 
 VERSION: Final = "2"
-UPGRADES: Final = {
-    "1": """
-ALTER TABLE {t}onceward_person_keys ADD COLUMN unit TEXT NOT NULL DEFAULT ''
-;
-UPDATE {t}onceward_person_keys SET unit = person
-;
-ALTER TABLE {t}onceward_contributions ADD COLUMN unit TEXT NOT NULL DEFAULT ''
-;
-ALTER TABLE {t}onceward_contributions ADD COLUMN has_keys {small} NOT NULL DEFAULT 1
-;
-UPDATE {t}onceward_contributions SET unit = person
-;
-CREATE TABLE {t}onceward_links (
-    number     {big}  NOT NULL,
-    other      {big}  NOT NULL,
-    confidence {real} NOT NULL,
-    PRIMARY KEY (number, other)
-){narrow}
-;
-UPDATE {t}onceward_people_meta SET value = '2' WHERE name = 'version'
-"""
-}
-"""The statements that upgrade the tables from each version. People of version 1 stay as they are: each is one unit."""
-
 ADD_META: Final = "INSERT INTO {t}onceward_people_meta (name, value) VALUES (?, ?)"
 
 SQLITE: Final = {
@@ -138,15 +115,6 @@ POSTGRES: Final = {
 }
 
 
-def statements(placeholders: dict[str, str]) -> list[str]:
+def statements(placeholders: Mapping[str, str]) -> list[str]:
     """Return the statements that create the tables, to be executed in one transaction."""
-    return split_statements(TABLES, placeholders)
-
-
-def upgrade(version: str, placeholders: dict[str, str]) -> list[str]:
-    """Return the statements that upgrade tables of this version, to be executed in one transaction."""
-    return split_statements(UPGRADES[version], placeholders) if version in UPGRADES else []
-
-
-def split_statements(script: str, placeholders: dict[str, str]) -> list[str]:
-    return [one.strip() for one in script.format(**placeholders).split("\n;\n")]
+    return [one.strip() for one in TABLES.format(**placeholders).split("\n;\n")]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import msgspec
 from msgspec import Struct
 
 from . import queries
@@ -14,6 +13,7 @@ from .fields import Preset
 from .merge import as_mapping
 from .normalise import fold
 from .person import Person
+from .preparation import decode_form
 from .similarity import Similarity
 from .source import Evidence
 from .tables import Tables
@@ -22,7 +22,6 @@ PAGE: Final = 2_000
 FIELDS_AFTER: Final = """
 SELECT id, fields FROM {t}onceward_people WHERE id > ? AND merged_into IS NULL ORDER BY id LIMIT ?
 """
-_form = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 class RecordLink(Struct, frozen=True):
@@ -61,7 +60,7 @@ def _all_fields(tables: Tables) -> Iterator[tuple[str, str]]:
 
 def links_of(tables: Tables, similarity: Similarity, person: Person) -> list[RecordLink]:
     """Return the links between the records of a person, the most certain first."""
-    forms = {number: _form(form) for number, _, _, _, _, form, _ in tables.run(sql.RECORDS_OF, [person.id])}
+    forms = {number: decode_form(form) for number, _, _, _, _, form, _ in tables.run(sql.RECORDS_OF, [person.id])}
     found = []
     for one, other, confidence, _ in tables.run(sql.LINKS_OF, list(map(str, forms))) if forms else ():
         if one < other and other in forms:

@@ -68,18 +68,6 @@ class NameLevels(NamedTuple):
 class FieldComparison:
     """How two values of one field are compared, and the probabilities of each level."""
 
-    __slots__ = (
-        "compare",
-        "evidence",
-        "is_place",
-        "is_strong",
-        "kind",
-        "levels",
-        "organisation_levels",
-        "probabilities",
-        "slot",
-    )
-
     def __init__(self, slot: int, kind: FieldKind, levels: Sequence[MatchLevel], *, is_strong: bool) -> None:
         self.slot = slot
         self.kind = kind.name
@@ -107,7 +95,7 @@ class Similarity:
         self._slots = preset.slots
         self._model = model
         self._rules = [({preset.places[slot] for slot in rule.slots}, rule.confidence) for rule in preset.rules]
-        learned = [_learned_levels(slot.kind, model.levels.get(slot.name, {})) for slot in preset.slots]
+        learned = [learned_levels(slot.kind, model.levels.get(slot.name, {})) for slot in preset.slots]
         self._given, self._surname = learned[GIVEN], learned[SURNAME]
         self._compare_given, self._compare_surname = (preset.slots[n].kind.compare for n in (GIVEN, SURNAME))
         self._compared = tuple(
@@ -268,7 +256,7 @@ def _place_evidence(found: Sequence[tuple[FieldComparison, int]]) -> list[float]
     return [one.evidence[n] for one, n in places if not is_elsewhere or n == 0 or one.evidence[n] < 0]
 
 
-def _learned_levels(kind: FieldKind, learned: dict[str, tuple[float, float]]) -> tuple[MatchLevel, ...]:
+def learned_levels(kind: FieldKind, learned: dict[str, tuple[float, float]]) -> tuple[MatchLevel, ...]:
     """Return the levels of a kind with the probabilities that the model has learned."""
     return tuple(
         level._replace(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 Action = Literal["created", "updated", "skipped", "to_review", "rejected"]
@@ -37,6 +38,9 @@ class Evidence(Struct, frozen=True):
     there: str
     """The normalised value of the record that it was compared with."""
     weight: float
+
+
+decode_evidence = msgspec.json.Decoder(tuple[Evidence, ...]).decode
 
 
 class Decision(Struct, frozen=True):

@@ -13,6 +13,7 @@ from typing import Any, Final
 from .fields import GIVEN, SURNAME, FieldSlot, Preset
 from .kinds import SWAPPED, MatchLevel
 from .model import Model
+from .similarity import learned_levels
 
 NUMBER: Final = "number"
 BLOCKS: Final = "blocks"
@@ -23,14 +24,9 @@ def column(slot: int) -> str:
     return f"value_{slot}"
 
 
-def compared_slots(preset: Preset) -> list[int]:
-    """Return the slots that Splink compares."""
-    return [n for n, slot in enumerate(preset.slots) if slot.kind.role in ("name", "person", "place")]
-
-
 def comparisons(preset: Preset, model: Model) -> list[dict[str, Any]]:
     """Return one comparison per slot, with three levels: missing, equal, and different."""
-    ratios = {n: _ratios(slot, model) for n, slot in enumerate(preset.slots) if n in compared_slots(preset)}
+    ratios = {n: _ratios(slot, model) for n, slot in enumerate(preset.slots)}
     shares = {
         GIVEN: min([model.other_given_name, *model.given_names.values()]),
         SURNAME: min([model.other_surname, *model.surnames.values()]),
@@ -45,13 +41,7 @@ def comparisons(preset: Preset, model: Model) -> list[dict[str, Any]]:
 
 def _ratios(slot: FieldSlot, model: Model) -> tuple[float, float]:
     """Return how much an equal value, and a different one at best, supports the same person."""
-    learned = model.levels.get(slot.name, {})
-    levels = [
-        level._replace(same=learned[level.name][0], strangers=learned[level.name][1])
-        if level.name in learned
-        else level
-        for level in slot.kind.levels
-    ]
+    levels = learned_levels(slot.kind, model.levels.get(slot.name, {}))
     equal, *others = (_ratio(level, is_place=slot.kind.role == "place") for level in levels)
     return equal, max(others, default=equal)
 

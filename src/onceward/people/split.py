@@ -18,8 +18,7 @@ from .fields import Preset
 from .ingest import refresh
 from .match_types import SPLIT
 from .person import Contribution
-from .preparation import InvalidRecord, encode_record, prepare_record
-from .source import SourceRecord
+from .preparation import InvalidRecord, prepare_stored
 from .tables import Tables
 
 
@@ -36,9 +35,7 @@ def split(tables: Tables, preset: Preset, wanted: str, leaving: frozenset[int], 
     The first result keeps the id. A person who had been merged into it gets the former id back.
     """
     tables.lock_all()
-    person = next(queries.people(tables, [wanted]), None)
-    if person is None:
-        raise ConfigurationError(f"there is no person {wanted!r}", hint="`onceward review` lists the pairs")
+    person = queries.existing(tables, wanted, "`onceward review` lists the pairs")
     single = [Group([one.number], _keys(preset, one)) for one in person.contributions]
     groups = _groups_by_numbers(person.id, single, leaving) if leaving else groups_by_keys(single, person.id)
     if len(groups) == 1:
@@ -95,9 +92,7 @@ def _groups_by_numbers(person: str, single: Sequence[Group], leaving: frozenset[
 
 def _keys(preset: Preset, one: Contribution) -> set[str]:
     try:
-        return set(
-            prepare_record(preset, encode_record(SourceRecord(one.source, one.fields, one.record)), one.fields).keys
-        )
+        return set(prepare_stored(preset, one.source, one.record, one.fields).keys)
     except InvalidRecord:  # it has no usable key under today's rules
         return set()
 

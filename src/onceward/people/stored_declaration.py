@@ -12,7 +12,7 @@ from onceward.errors import ConfigurationError, StoreBroken
 
 from . import kinds
 from . import tables as sql
-from .databases import open_database
+from .base_database import open_database
 from .fields import Field, FieldDeclaration
 from .kinds import FieldKind
 from .people import People
@@ -23,7 +23,8 @@ _KINDS = {kind.name: kind for kind in vars(kinds).values() if isinstance(kind, F
 
 def open_declared_people(url: str, **settings: Any) -> People:
     """Open people with the stored fields. Fields of a custom kind are omitted, because their code is not available."""
-    _must_exist(url)
+    if path := _missing_file(url):  # opening it would create it
+        raise StoreBroken(f"the file {path} does not exist", hint="pass the people's database with --people")
     database = open_database(url)
     try:
         with database.reading() as tables:
@@ -46,24 +47,15 @@ def open_people(
     `untrusted` sources and `more_fields` (names and kinds) are declared and stored, too.
     """
     given = {name: value for name, value in settings.items() if value is not None}
-    people = open_declared_people(url, **given) if _exists(url) else People(url, **given)
+    people = People(url, **given) if _missing_file(url) else open_declared_people(url, **given)
     trust = {source: UNTRUSTED for source in untrusted if source not in people.preset.trust}
     fields = {name: _field(name, kind) for name, kind in more_fields if name not in people.preset.fields}
     if not trust and not fields:
         return people
     preset = people.preset
     people.close()
-    changed = People(
-        url,
-        fields={**preset.fields, **fields},
-        policies=preset.policies,
-        default_policy=preset.default_policy,
-        accept=preset.accept,
-        ask=preset.ask,
-        similarity=preset.use_similarity,
-        rules=preset.rules,
-        trust={**preset.trust, **trust},
-    )
+    more = {"fields": {**preset.fields, **fields}, "trust": {**preset.trust, **trust}}
+    changed = People(url, **(preset.settings() | more))
     changed.declare()
     return changed
 
@@ -79,18 +71,11 @@ def _field(name: str, kind: str) -> Field:
     return Field(_KINDS[kind])
 
 
-def _must_exist(url: str) -> None:
-    """Raise if the SQLite file does not exist: opening it would create it."""
-    if not _exists(url):
-        from onceward.stores.sqlite.url import parse
-
-        raise StoreBroken(f"the file {parse(url)[0]} does not exist", hint="pass the people's database with --people")
-
-
-def _exists(url: str) -> bool:
-    """Return whether the database exists. A server's always does."""
+def _missing_file(url: str) -> str:
+    """Return the path of a SQLite file that does not exist, otherwise "". The database of a server always exists."""
     if not url.lower().startswith("sqlite://"):
-        return True
+        return ""
     from onceward.stores.sqlite.url import parse
 
-    return Path(parse(url)[0]).is_file()
+    path = parse(url)[0]
+    return "" if Path(path).is_file() else path

@@ -133,6 +133,10 @@ class Tables(Protocol):
         """Execute the caller's own SQL, with `?` for each value."""
         ...
 
+    def has_table(self, name: str) -> bool:
+        """Return whether this table exists in the schema of the people."""
+        ...
+
     def candidates(self, blocks: Sequence[int], most: int) -> Iterable[tuple[int, int]]:
         """Return block and number of the newest records in each block, at most `most` in each."""
         ...

@@ -12,12 +12,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-import msgspec
-
-from .fields import GIVEN, SURNAME, Preset
+from .fields import GIVEN, SURNAME, FieldSlot, Preset
 from .kinds import MatchLevel
 from .model import Model
-from .preparation import NormalForm
+from .preparation import NormalForm, decode_form
 from .tables import Tables
 
 MAX_RECORDS: Final = 200_000
@@ -51,49 +49,46 @@ Key = tuple[str, str]
 
 Levels = tuple[Key, ...]
 
-_form = msgspec.json.Decoder(tuple[str, ...]).decode
-
 
 def train(tables: Tables, preset: Preset, seed: int = 1) -> Model:
     """Return a model estimated from the stored records."""
     records: dict[int, NormalForm] = {}
     units: dict[str, int] = {}
     for number, unit, form in tables.run(FORMS_BY_NUMBER, MAX_RECORDS):
-        records[number] = _form(form)
+        records[number] = decode_form(form)
         units.setdefault(unit, number)
     if len(records) < DEFAULTS_WEIGHT:
         return Model()
     dice = random.Random(seed)  # noqa: S311 (a sample)
-    compare = _Comparer(preset)
+    slots = [(n, slot) for n, slot in enumerate(preset.slots) if slot.kind.levels]
+
+    def levels(one: int, other: int) -> Levels:
+        return _levels(slots, records[one], records[other])
+
     numbers = list(records)
     strangers = Counter[Key]()
     for _ in range(min(RANDOM_PAIRS, len(numbers) ** 2 // 4)):
         one, other = dice.sample(numbers, 2)
-        strangers.update(compare.levels(records[one], records[other]))
+        strangers.update(levels(one, other))
     known = [
-        (compare.levels(records[units[one]], records[units[other]]), answer == "same")
+        (levels(units[one], units[other]), answer == "same")
         for one, other, answer in tables.run(ANSWERS)
         if one in units and other in units
     ]
     pairs = {(one, other) for one, other in tables.run(PAIRS, MAX_PAIRS) if one in records and other in records}
-    patterns = Counter(compare.levels(records[one], records[other]) for one, other in sorted(pairs))
+    patterns = Counter(levels(one, other) for one, other in sorted(pairs))
     return _estimate(preset, records, strangers, patterns, known)
 
 
-class _Comparer:
-    """Compares two records field by field."""
-
-    def __init__(self, preset: Preset) -> None:
-        self._slots = [(n, slot) for n, slot in enumerate(preset.slots) if slot.kind.levels]
-
-    def levels(self, here: NormalForm, there: NormalForm) -> Levels:
-        found = []
-        for n, slot in self._slots:
-            mine, other = here[n], there[n]
-            if mine and other:
-                level = 0 if mine == other else slot.kind.compare(mine, other)
-                found.append((slot.name, slot.kind.levels[level].name))
-        return tuple(found)
+def _levels(slots: Iterable[tuple[int, FieldSlot]], here: NormalForm, there: NormalForm) -> Levels:
+    """Compare two records field by field."""
+    found = []
+    for n, slot in slots:
+        mine, other = here[n], there[n]
+        if mine and other:
+            level = 0 if mine == other else slot.kind.compare(mine, other)
+            found.append((slot.name, slot.kind.levels[level].name))
+    return tuple(found)
 
 
 def _estimate(

@@ -12,15 +12,16 @@ from typing import Any
 
 from onceward.client.base import BaseClient
 from onceward.errors import ConfigurationError
+from onceward.keys.key import Scope
 from onceward.protocol.outcome import Executed, Outcome
+from onceward.protocol.policy import Policy
+from onceward.results.codec import Codec
 
-from .claims import park_message
-from .dead_letter import parked_job
-from .flow_runner import FlowRunner
 from .in_flight import InFlight
 from .message import Delivery, Message
 from .result_batch import Settle
 from .settlement import Unreadable
+from .work import Decode, FlowRunner, Work
 
 DEFAULT_BATCH_SIZE = 2_000
 """Events per call: enough to make a merge efficient, few enough to finish within any ack deadline."""
@@ -65,19 +66,15 @@ class Batch:
         return f"<Batch {self.name}, up to {self.largest} events>"
 
 
-class BatchWork:
+class BatchWork(Work):
     """The work of a consumer whose handler is a `Batch`. `decode` returns the event of a message."""
 
-    def __init__(self, batch: Batch, decode: Callable[[Message], Any], queue: str) -> None:
-        self.engine = batch.engine
-        self.client = batch.client
-        self.name = batch.name
+    def __init__(self, batch: Batch, decode: Decode, queue: str) -> None:
+        threads = 0 if batch.engine.runtime.supports_cancellation else 1
+        super().__init__(batch.client, batch.engine, batch.name, queue, decode, threads=threads)
         self.largest = batch.largest
         self._batch = batch
-        self._decode = decode
-        self._queue = queue
         self._run_batch = FlowRunner(1)  # one thread: batches run one after the other and do not block the event loop
-        self._run_flow = FlowRunner(0 if self.engine.runtime.supports_cancellation else 1)
 
     async def process(self, deliveries: Sequence[Delivery], in_flight: InFlight, settle: Settle) -> None:  # noqa: ARG002 (there is no claim to track)
         outcomes = await self._run_batch(_as_flow(self._call_function, [delivery.message for delivery in deliveries]))
@@ -93,21 +90,12 @@ class BatchWork:
             return [event if isinstance(event, Unreadable) else error for event in decoded]
         return [event if isinstance(event, Unreadable) else next(results) or _DONE for event in decoded]
 
-    def _decode_or_fail(self, message: Message) -> Any:
-        try:
-            return self._decode(message)
-        except Exception as error:  # noqa: BLE001 (`decode` is user code and the message is untrusted)
-            return Unreadable(error)
-
-    async def park(self, message: Message, kind: str, reason: str) -> bool:
-        """Store a PARKED record of a message that cannot be processed. Return False if that is not possible now."""
-        client = self.client
-        job = parked_job(message, self._queue, client.state_scope(self.name), client.policy, client.codec())
-        return await self._run_flow(park_message(self.engine, job, kind, reason))
+    def _record_settings(self) -> tuple[Scope, Policy, Codec]:
+        return self.client.state_scope(self.name), self.client.policy, self.client.codec()
 
     def close(self) -> None:
         self._run_batch.close()
-        self._run_flow.close()
+        super().close()
 
 
 _DONE: Outcome[Any] = Executed(key="")

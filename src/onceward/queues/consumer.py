@@ -26,13 +26,14 @@ from onceward.protocol.duration import Duration, microseconds
 from onceward.protocol.policy import SECOND
 
 from .batch_work import Batch, BatchWork
-from .checked_queue import CheckedQueue
-from .function_work import Decode, FunctionWork
+from .client_calls import client_call
+from .function_work import FunctionWork
 from .in_flight import InFlight
 from .latest_work import LatestStateWork
 from .message import Delivery
 from .port import Queue
 from .settlement import Ack, BackoffPolicy, DeadLetter, DeliveryResult, Retry, settlement_for
+from .work import Decode, Work
 
 DEFAULT_CONCURRENCY = 10
 REFILL_WAIT = 0.02  # seconds to wait for more of a batch to finish, so that the next one has more than one message
@@ -72,7 +73,6 @@ class Consumer:
         if concurrency < 1:
             raise ConfigurationError(f"concurrency={concurrency} would receive no messages", hint="pass at least 1")
         self.queue = queue
-        self._broker = CheckedQueue(queue)
         self.concurrency = concurrency
         self.backoff = BackoffPolicy(
             microseconds(first_delay, "first_delay") / SECOND, microseconds(longest_delay, "longest_delay") / SECOND
@@ -104,7 +104,7 @@ class Consumer:
     async def consume(self) -> None:
         """Process messages until `stop()`, then finish those in flight. After a cancellation, they are redelivered."""
         await self._open()
-        in_flight = InFlight(self._broker, self.queue.ack_deadline, self._emit_failure)
+        in_flight = InFlight(self.queue, self.queue.ack_deadline, self._emit_failure)
         batches: set[asyncio.Task[None]] = set()
         try:
             while not self.stopping:
@@ -150,7 +150,7 @@ class Consumer:
             return []
         failures, self._broker_failures = self._broker_failures, 0  # before the call: a `nack` may fail during it
         try:
-            deliveries = await self._broker.receive(room, self.poll_timeout)
+            deliveries = await client_call(self.queue.receive(room, self.poll_timeout))
         except Exception as error:  # noqa: BLE001 (the broker is unreachable; it may recover)
             self._broker_failures = failures + 1
             self._emit_failure("receive", error)
@@ -197,7 +197,7 @@ class Consumer:
         if isinstance(settlement, Retry):
             self._emit("delivered_later", delivery, f"{settlement.reason}: in {settlement.seconds:.1f} s")
             try:
-                await self._broker.nack(delivery, settlement.seconds)
+                await client_call(self.queue.nack(delivery, settlement.seconds))
             except Exception as error:  # noqa: BLE001 (then it is redelivered at the broker's own ack deadline)
                 self._broker_failures = max(self._broker_failures, 1)  # it may be redelivered in a loop: wait first
                 self._emit_failure("nack", error)
@@ -207,7 +207,7 @@ class Consumer:
         reason = f"{why.kind}: {why.reason}"
         try:
             if self.queue.dead_letters:
-                await self._broker.dead_letter(delivery, reason)
+                await client_call(self.queue.dead_letter(delivery, reason))
                 self._engine.bus.count("dead_lettered", self.queue.name)
                 self._emit("dead_lettered", delivery, why.kind)  # without its text, which may quote the body
                 return None
@@ -225,20 +225,11 @@ class Consumer:
     def _emit_failure(self, call: str, error: Exception) -> None:
         bus = self._engine.bus
         if bus.wants("queue_failed"):
-            bus.emit(
-                Event(
-                    name="queue_failed",
-                    key="",
-                    scope=self.queue.name,
-                    reason=call,
-                    error=f"{type(error).__qualname__}: {message_of(error)}",
-                )
-            )
+            text = f"{type(error).__qualname__}: {message_of(error)}"
+            bus.emit(Event(name="queue_failed", key="", scope=self.queue.name, reason=call, error=text))
 
 
-def _work_for(
-    handler: Any, decode: Decode | None, concurrency: int, queue: str
-) -> FunctionWork | LatestStateWork | BatchWork:
+def _work_for(handler: Any, decode: Decode | None, concurrency: int, queue: str) -> Work:
     if isinstance(handler, BaseFunction):
         return FunctionWork(handler, decode, concurrency, queue)
     if isinstance(handler, Batch):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from importlib import import_module
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -12,13 +13,12 @@ from onceward.protocol.suggest import did_you_mean
 
 from .port import Queue
 
-Options = Mapping[str, str]
-
 
 class Broker(NamedTuple):
-    """How the queue of a broker is opened, and which options it takes in the query of its URL."""
+    """The module and class of a broker's queue, and the options that it takes in the query of its URL."""
 
-    open: Callable[[str, Options], Queue]
+    module: str
+    name: str
     required: tuple[str, ...]
     optional: tuple[str, ...] = ("dead_letter",)
 
@@ -47,47 +47,22 @@ def open_queue(url: str) -> Queue:
         raise ConfigurationError(
             f"{url_without_secrets(url)!r} does not name its {missing[0]}", hint=f"add ?{missing[0]}=… to the URL"
         )
-    return broker.open(urlunsplit(parts._replace(query=urlencode(query))), options)
+    module = import_module(f".{broker.module}", __package__)  # imported here: it needs the broker's library
+    address = urlunsplit(parts._replace(query=urlencode(query))).removeprefix("sqs+")
+    queue: Queue = getattr(module, broker.name)(address, **options)
+    return queue
 
 
-def _rabbitmq(url: str, options: Options) -> Queue:
-    from .rabbitmq import RabbitQueue
-
-    return RabbitQueue(url, queue=options["queue"], dead_letter=options.get("dead_letter"))
-
-
-def _nats(url: str, options: Options) -> Queue:
-    from .nats import NatsQueue
-
-    return NatsQueue(
-        url,
-        stream=options["stream"],
-        durable=options["durable"],
-        subject=options.get("subject"),
-        dead_letter=options.get("dead_letter"),
-    )
-
-
-def _redis(url: str, options: Options) -> Queue:
-    from .redis_streams import RedisStreamQueue
-
-    return RedisStreamQueue(
-        url, stream=options["stream"], group=options["group"], dead_letter=options.get("dead_letter")
-    )
-
-
-def _sqs(url: str, options: Options) -> Queue:
-    from .sqs import SQSQueue
-
-    return SQSQueue(url.removeprefix("sqs+"), dead_letter=options.get("dead_letter"))
-
+_RABBITMQ: Final = Broker("rabbitmq", "RabbitQueue", ("queue",))
+_REDIS: Final = Broker("redis_streams", "RedisStreamQueue", ("stream", "group"))
+_SQS: Final = Broker("sqs", "SQSQueue", ())
 
 BROKERS: Final[Mapping[str, Broker]] = {
-    "amqp": Broker(_rabbitmq, ("queue",)),
-    "amqps": Broker(_rabbitmq, ("queue",)),
-    "nats": Broker(_nats, ("stream", "durable"), ("subject", "dead_letter")),
-    "redis": Broker(_redis, ("stream", "group")),
-    "rediss": Broker(_redis, ("stream", "group")),
-    "sqs+https": Broker(_sqs, ()),
-    "sqs+http": Broker(_sqs, ()),
+    "amqp": _RABBITMQ,
+    "amqps": _RABBITMQ,
+    "nats": Broker("nats", "NatsQueue", ("stream", "durable"), ("subject", "dead_letter")),
+    "redis": _REDIS,
+    "rediss": _REDIS,
+    "sqs+https": _SQS,
+    "sqs+http": _SQS,
 }

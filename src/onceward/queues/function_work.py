@@ -15,53 +15,45 @@ from onceward.engine.job import Job
 from onceward.engine.runner import execute, is_protected
 from onceward.errors import ConfigurationError, MissingKey
 from onceward.keys.fingerprint import fingerprint, hash_arguments
-from onceward.keys.key import make_key
+from onceward.keys.key import Scope, make_key
 from onceward.keys.sources import Payload
 from onceward.operations.decorator import BaseFunction
 from onceward.protocol.message_note import MESSAGE
 from onceward.protocol.outcome import Outcome
+from onceward.protocol.policy import Policy
+from onceward.results.codec import Codec
 
-from .checked_queue import is_cancelled
-from .claims import ClaimResult, can_batch_result, claim_deliveries, park_message, run_delivery
-from .dead_letter import parked_job, source_note
-from .flow_runner import FlowRunner
+from .claims import ClaimResult, can_batch_result, claim_deliveries, run_delivery
+from .client_calls import is_cancelled
 from .in_flight import InFlight
 from .message import Delivery, Message
 from .result_batch import UNEXPECTED_CANCELLATION, ResultBatch, Settle
 from .settlement import Unreadable
+from .work import Decode, Work
 
-Decode = Callable[[Message], Any]
-MAX_BATCH = 256  # a good size for one store call
 MIN_PART = 40
 Chain = list[tuple[Delivery, Job]]
 """Deliveries with the same key, processed one after the other."""
 
 
-class FunctionWork:
+class FunctionWork(Work):
     """The work of a consumer whose handler is a decorated function. Blocking functions run in `concurrency` threads."""
 
-    largest = MAX_BATCH
-
     def __init__(self, handler: BaseFunction[..., Any], decode: Decode | None, concurrency: int, queue: str) -> None:
-        self.operation = handler.operation
-        self.engine = handler.engine
-        self.client = handler.client
-        self.name = self.operation.name
-        self._handler = handler
-        self._queue = queue
-        names = [name for name in self.operation.binding.names if name != self.operation.binding.receiver]
+        self.operation = operation = handler.operation
+        names = [name for name in operation.binding.names if name != operation.binding.receiver]
         self._takes_message = names[1:] == [MESSAGE]
         if not names or (names[1:] and not self._takes_message):
             raise ConfigurationError(
-                f"{self.name} has parameters that a consumer cannot fill",
+                f"{operation.name} has parameters that a consumer cannot fill",
                 hint="it may have two: the event, and message: def book(event, message): …",
             )
-        self._decode = decode or decoder(self.operation.fn, names[0])
-        source = self.operation.source
+        threads = 0 if operation.is_async else concurrency + 1  # one more, to claim the next batch at the same time
+        decoding = decode or decoder(operation.fn, names[0])
+        super().__init__(handler.client, handler.engine, operation.name, queue, decoding, threads=threads)
+        self._handler = handler
+        source = operation.source
         self._key_is_message_id = isinstance(source, Payload) and not (source.arguments or source.exclude)
-        self._run_flow = FlowRunner(
-            0 if self.operation.is_async else concurrency + 1
-        )  # one more, to claim the next batch at the same time
 
     async def process(self, deliveries: Sequence[Delivery], in_flight: InFlight, settle: Settle) -> None:
         """Process a batch, claimed in one or a few calls. A key that occurs twice in it runs once and is replayed."""
@@ -100,7 +92,7 @@ class FunctionWork:
         found = await self._claim([chain[0] for chain in chains], in_flight)
         for one, chain in zip(found, chains, strict=True):
             if isinstance(one, Attempt):
-                results.add_claimed(one)
+                results.not_started.add(one)
             if self.operation.is_async and len(chain) == 1 and isinstance(one, Attempt) and can_batch_result(one):
                 group.create_task(results.run(chain[0][0], one, group))
             else:
@@ -122,7 +114,7 @@ class FunctionWork:
         self, chain: Chain, found: ClaimResult, in_flight: InFlight, settle: Settle, results: ResultBatch
     ) -> None:
         if isinstance(found, Attempt):
-            results.mark_started(found)
+            results.not_started.discard(found)
         for position, (delivery, job) in enumerate(chain):
             if position > 0:  # the caller has claimed the first
                 found = (await self._claim([(delivery, job)], in_flight))[0]
@@ -153,7 +145,7 @@ class FunctionWork:
                 job = self._with_message_id_as_key(job, message)
         except Exception as error:  # noqa: BLE001 (`decode` is user code and the message is untrusted)
             return Unreadable(error)
-        return replace(job, note=source_note(message, self._queue))
+        return replace(job, note=self._source_note(message))
 
     def _with_message_id_as_key(self, job: Job, message: Message) -> Job:
         """Use the message id as the key, because no key was declared. The payload still determines the fingerprint."""
@@ -165,13 +157,8 @@ class FunctionWork:
         hashes = hash_arguments(payload, key.id, secret)
         return replace(job, key=key, fingerprint=fingerprint(payload, secret), arguments=hashes)
 
-    async def park(self, message: Message, kind: str, reason: str) -> bool:
-        """Store a PARKED record of a message that cannot be processed. Return False if that is not possible now."""
-        job = parked_job(message, self._queue, self.operation.scope, self.operation.policy, self.operation.codec)
-        return await self._run_flow(park_message(self.engine, job, kind, reason))
-
-    def close(self) -> None:
-        self._run_flow.close()
+    def _record_settings(self) -> tuple[Scope, Policy, Codec]:
+        return self.operation.scope, self.operation.policy, self.operation.codec
 
 
 def _split(chains: list[Chain], parts: int) -> Iterator[list[Chain]]:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 from onceward.engine.attempt import Attempt
 
-from .checked_queue import CheckedQueue
+from .client_calls import client_call
 from .message import Delivery
+from .port import Queue
 
 EXTENSIONS_PER_DEADLINE = 3
 """Two extensions in a row may fail before the broker delivers to another consumer."""
@@ -20,8 +21,8 @@ OnError = Callable[[str, Exception], None]
 class InFlight:
     """Tracks the deliveries in flight and extends their deadlines at the broker, as the heartbeat does at the store."""
 
-    def __init__(self, broker: CheckedQueue, ack_deadline: float | None, on_error: OnError) -> None:
-        self._broker = broker
+    def __init__(self, queue: Queue, ack_deadline: float | None, on_error: OnError) -> None:
+        self._queue = queue
         self._deadline = ack_deadline
         self._on_error = on_error
         self._attempts: dict[Delivery, Attempt | None] = {}
@@ -61,7 +62,7 @@ class InFlight:
         while self._to_ack:
             deliveries, self._to_ack = self._to_ack, []
             try:
-                await self._broker.ack(deliveries)
+                await client_call(self._queue.ack(deliveries))
             except Exception as error:  # noqa: BLE001 (redelivered, then recognised and acknowledged)
                 self._on_error("ack", error)
         self._acking = None
@@ -73,7 +74,7 @@ class InFlight:
             if not owned:
                 continue
             try:
-                await self._broker.extend(owned)
+                await client_call(self._queue.extend(owned))
             except Exception as error:  # noqa: BLE001 (retried; otherwise the next consumer asks the store)
                 self._on_error("extend", error)
 

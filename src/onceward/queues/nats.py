@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from onceward.errors import ConfigurationError, MissingExtra
+from onceward.errors import ConfigurationError
+from onceward.protocol.extras import import_extra
 
 from .message import Delivery, Message
 
@@ -62,16 +63,14 @@ class NatsQueue:
         self._consumer_exists = False  # on the server
 
     async def open(self) -> None:
-        try:
-            import nats
-        except ImportError as error:
-            raise MissingExtra("NATS needs nats-py", hint='pip install "onceward[nats]"') from error
+        nats = import_extra("nats", "NATS needs nats-py", 'pip install "onceward[nats]"')
         options = {"max_reconnect_attempts": -1, "error_cb": _ignore, **self._options}
         try:
             async with asyncio.timeout(RESPONSE_TIMEOUT):  # with unlimited reconnects, connect would wait indefinitely
-                self._client = client = await nats.connect(self._servers, **options)
+                client: Client = await nats.connect(self._servers, **options)
         except TimeoutError:
             raise ConnectionError(f"no NATS server responds for {self.name}") from None
+        self._client = client
         self._context = client.jetstream()
         await self._find_consumer()
         self._inbox = client.new_inbox()

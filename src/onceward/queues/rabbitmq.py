@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from onceward.errors import ConfigurationError, MissingExtra
+from onceward.errors import ConfigurationError
+from onceward.protocol.extras import import_extra
 
 from .message import Delivery, Message
 
@@ -62,10 +63,7 @@ class RabbitQueue:
 
     async def _connect(self) -> None:
         """Open a new connection. The broker redelivers what the previous connection had in flight."""
-        try:
-            import aio_pika
-        except ImportError as error:
-            raise MissingExtra("RabbitMQ needs aio-pika", hint='pip install "onceward[rabbitmq]"') from error
+        aio_pika = import_extra("aio_pika", "RabbitMQ needs aio-pika", 'pip install "onceward[rabbitmq]"')
         await self.close()
         self._connection = connection = await aio_pika.connect(self._url, **self._options)
         self._channel: AbstractChannel = await connection.channel(publisher_confirms=True)

@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from onceward.errors import ConfigurationError, MissingExtra
+from onceward.errors import ConfigurationError
+from onceward.protocol.extras import import_extra
 from onceward.protocol.secrets import url_without_secrets
 
 from .message import Delivery, Message
@@ -73,18 +74,14 @@ class RedisStreamQueue:
         self._due: dict[bytes, float] = {}  # entries that this consumer delayed by `nack`, and when they are due
 
     async def open(self) -> None:
-        try:
-            import redis.asyncio as client
-            from redis.asyncio.connection import parse_url
-        except ImportError as error:
-            raise MissingExtra("Redis needs redis-py", hint='pip install "onceward[redis]"') from error
+        client = import_extra("redis.asyncio", "Redis needs redis-py", 'pip install "onceward[redis]"')
         options = {
             "decode_responses": False,
             "socket_timeout": RESPONSE_TIMEOUT,
             "max_connections": MAX_CONNECTIONS,
             "timeout": RESPONSE_TIMEOUT,
             **self._options,
-            **_parsed(parse_url, self._url),
+            **_parsed(client.connection.parse_url, self._url),
             "protocol": 2,  # replies to XREADGROUP have another shape in protocol 3
         }
         self._client = client.Redis.from_pool(client.BlockingConnectionPool(**options))

@@ -13,8 +13,8 @@ from onceward.engine.engine import Engine
 from onceward.engine.runner import call_handler
 from onceward.protocol.outcome import Outcome
 
-from .checked_queue import is_cancelled
 from .claims import Unrecorded, batchable_result, record_together
+from .client_calls import is_cancelled
 from .message import Delivery
 from .settlement import DeliveryResult, is_done
 
@@ -35,20 +35,15 @@ class ResultBatch:
         self._settle = settle
         self._acknowledge = acknowledge
         self._ready: list[tuple[Delivery, Unrecorded]] = []
-        self._not_started: set[Attempt] = set()  # claimed, but their task has not started yet
+        self.not_started: set[Attempt] = set()
+        """Claimed attempts whose task has not started yet. If it never starts, `recover` ends the claim."""
+
         self._recording = False
-
-    def add_claimed(self, attempt: Attempt) -> None:
-        """Remember a claimed attempt until its task starts. If the task never starts, `recover` ends the claim."""
-        self._not_started.add(attempt)
-
-    def mark_started(self, attempt: Attempt) -> None:
-        self._not_started.discard(attempt)
 
     async def run(self, delivery: Delivery, attempt: Attempt, group: asyncio.TaskGroup) -> None:
         """Run the attempt in this task, and have its result recorded."""
         outcome: Unrecorded | Outcome[Any] | Exception
-        self._not_started.discard(attempt)
+        self.not_started.discard(attempt)
         try:
             try:
                 attempt.__enter__()  # until the end of this task
@@ -91,7 +86,7 @@ class ResultBatch:
         ready, self._ready = self._ready, []
         if ready and not isinstance(error, GeneratorExit):
             await record_together(self._engine, [unrecorded for _, unrecorded in ready])
-        await abandon([*self._not_started, *(unrecorded.attempt for _, unrecorded in ready)], error)
+        await abandon([*self.not_started, *(unrecorded.attempt for _, unrecorded in ready)], error)
 
 
 def _error_as_result(error: BaseException) -> Exception:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from onceward.errors import MissingExtra
+from onceward.protocol.extras import import_extra
 
 from .message import Delivery, Message
 
@@ -134,11 +134,9 @@ def _check(verb: str, answer: Mapping[str, Any]) -> None:
 
 
 def _client() -> Any:
-    try:
-        import boto3
-        from botocore.config import Config
-    except ImportError as error:
-        raise MissingExtra("SQS needs boto3", hint='pip install "onceward[sqs]"') from error
+    boto3 = import_extra("boto3", "SQS needs boto3", 'pip install "onceward[sqs]"')
+    from botocore.config import Config
+
     # No retries: the consumer retries what may be retried. The read timeout must exceed a long poll.
     config = Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=MAX_WAIT + 10)
     return boto3.client("sqs", config=config)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
 from onceward.errors import InvalidKey, SourceError
+from onceward.protocol.instants import instant
 
 from .table import ColumnType, Table
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 INTEGER_LIMIT: Final = 1 << 63
 
 Cell = str | int | float | bool | None
@@ -95,6 +95,19 @@ def _checked(row: Mapping[str, Any], checks: list[tuple[str, Check]], table: Tab
     return tuple(values)
 
 
+def json_lists(rows: Iterable[bytes], size: int) -> Iterator[str]:
+    """Yield encoded rows as JSON lists of about `size` bytes. Without rows, yield an empty list."""
+    pending: list[bytes] = []
+    total = 0
+    for row in rows:
+        if pending and total + len(row) > size:
+            yield f"[{b','.join(pending).decode()}]"
+            pending, total = [], 0
+        pending.append(row)
+        total += len(row) + 1
+    yield f"[{b','.join(pending).decode()}]"
+
+
 def _order(value: Cell) -> tuple[bool, Any]:
     """Return a sort key: a missing value sorts lowest."""
     return (value is not None, value)
@@ -143,14 +156,11 @@ def _time(value: Any) -> int:
         raise TypeError(f"{type(value).__name__} is not a time")
     if moment.tzinfo is None:
         raise ValueError("it has no time zone")
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+    return instant(moment)
 
 
 def _json(value: Any) -> str:
-    return _without_nul(msgspec.json.encode(value, order="deterministic").decode())
-
-
-def _without_nul(text: str) -> str:
+    text = msgspec.json.encode(value, order="deterministic").decode()
     if "\\u0000" in text:
         raise ValueError("it contains a NUL character")
     return text

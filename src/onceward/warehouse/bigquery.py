@@ -17,18 +17,21 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from itertools import repeat
 from typing import Any, Final
 
 import msgspec
+from google.api_core.exceptions import NotFound
+from google.auth.credentials import AnonymousCredentials
+from google.auth.exceptions import GoogleAuthError
+from google.cloud import bigquery
 from msgspec.structs import replace
 
 from onceward.errors import SourceError, StoreBroken, StoreError, StoreNotSetUp
 
 from . import bigquery_sql as sql
-from .batch import RowBatch, Tuple, batch_of
-from .bigquery_driver import driver
+from .batch import RowBatch, Tuple, batch_of, json_lists
 from .bigquery_jobs import Jobs
-from .bigquery_merge import BigQueryRowMerge
 from .bigquery_url import parse
 from .load import (
     LOADS,
@@ -42,7 +45,7 @@ from .load import (
 )
 from .port import Fingerprinting, Loaded, Merged
 from .row_merge import Rows
-from .table import ColumnType, Table
+from .table import Table
 
 STAGED_FOR: Final = timedelta(hours=6)
 """BigQuery deletes the staging tables of killed loaders after this time."""
@@ -61,7 +64,6 @@ class BigQueryWarehouse:
     """Any number of loaders and processes may use it. Loads into the same table run one after the other."""
 
     def __init__(self, url: str) -> None:
-        self._driver = driver()
         self._address = address = parse(url)
         self.name = address.name
         self.client = self._connect()
@@ -73,10 +75,11 @@ class BigQueryWarehouse:
         address = self._address
         settings: dict[str, Any] = {}
         if address.endpoint is not None:
-            settings = {"credentials": self._driver.Anonymous(), "client_options": {"api_endpoint": address.endpoint}}
+            anonymous = AnonymousCredentials()  # type: ignore[no-untyped-call]
+            settings = {"credentials": anonymous, "client_options": {"api_endpoint": address.endpoint}}
         try:
-            return self._driver.Client(address.project, location=address.location, **settings)
-        except self._driver.AuthError as error:
+            return bigquery.Client(address.project, location=address.location, **settings)
+        except GoogleAuthError as error:
             raise StoreNotSetUp(
                 f"{self.name}: credentials are missing ({error})",
                 hint="set GOOGLE_APPLICATION_CREDENTIALS, or log in with gcloud",
@@ -89,11 +92,8 @@ class BigQueryWarehouse:
         columns = {column: sql.TYPES[kind] for column, kind in table.columns.items()}
         found = self._create_table(dataset, name, columns)
         check_columns(table, {field.name: _kind(field.field_type) for field in found})
-        self._create_turn_counter(_turn_counter(name), dataset)
-
-    def _create_turn_counter(self, name: str, dataset: str) -> None:
-        self._create_table(dataset, name, sql.TURN)
-        counter = self._quoted(name, dataset)
+        self._create_table(dataset, _turn_counter(name), sql.TURN)
+        counter = self._quoted(_turn_counter(name), dataset)
         if not self._jobs.rows(f"SELECT turn FROM {counter} LIMIT 1"):
             self._jobs.run(f"onceward_turn_{uuid.uuid4().hex}", sql.first_turn(counter))
 
@@ -106,7 +106,7 @@ class BigQueryWarehouse:
         if before is not None:
             return before
         staging = f"onceward_staging_{nonce}"
-        self._stage(staging, batch)
+        self.stage(staging, batch)
         try:
             loaded = self._merge_staged(load_id, batch, staging, nonce)
         except StoreBroken as error:
@@ -119,24 +119,12 @@ class BigQueryWarehouse:
     def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> Merged:
         """Merge the rows as on every engine. The merge is recorded among the loads, under a generated id."""
         given = Rows(table, rows)
-        dataset, name = self._parts(table)
-        staged: list[str] = []  # one table per pass: a job that fills one runs once under its id
-
-        def fill(batch: RowBatch) -> str:
-            staged.append(f"onceward_staging_{uuid.uuid4().hex}")
-            self._stage(staged[-1], batch)
-            return self._quoted(staged[-1])
-
-        def merge_staged(batch: RowBatch) -> None:
-            nonce = staged[-1].rpartition("_")[2]
-            self._merge_staged(f"merge {nonce}", batch, staged[-1], nonce, whole=whole)
-
+        merge = _RowMerge(self, whole=whole)
         try:
-            transaction = BigQueryRowMerge(self._quoted(name, dataset), fill, merge_staged, self._jobs.rows)
-            return given.merge(transaction, whole=whole)
+            return given.merge(merge, whole=whole)
         finally:
-            for one in staged:
-                self._drop(one)
+            for staging in merge.staged:
+                self._drop(staging)
 
     def _drop(self, staging: str) -> None:
         with suppress(StoreError):  # the load is done, and the table expires by itself
@@ -162,6 +150,15 @@ class BigQueryWarehouse:
             if loaded is not None:
                 return loaded  # otherwise the record was deleted after that job: this is another load
 
+    def merge_pass(self, batch: RowBatch, staging: str, *, whole: bool) -> tuple[set[Tuple], set[Tuple]]:
+        """Merge staged rows, and return the keys that existed before, and those whose rows differ."""
+        dataset, name = self._parts(batch.table)
+        names = self._quoted(name, dataset), self._quoted(staging), batch.table
+        before = set(self._jobs.rows(sql.find_staged(*names)))
+        nonce = staging.rpartition("_")[2]
+        self._merge_staged(f"merge {nonce}", batch, staging, nonce, whole=whole)
+        return before, set(self._jobs.rows(sql.find_differing(*names)))
+
     def _find_load(self, load_id: str, batch: RowBatch, nonce: str) -> Loaded | None:
         found = self._jobs.rows(sql.find_load(self._quoted(LOADS)), load_id=load_id)
         if not found:
@@ -172,7 +169,7 @@ class BigQueryWarehouse:
         loaded = replay_result(load_id, batch, table, digest, tuple(counts))
         return replace(loaded, replayed=False) if load_nonce == nonce else loaded
 
-    def _stage(self, staging: str, batch: RowBatch) -> None:
+    def stage(self, staging: str, batch: RowBatch) -> None:
         columns = {column: sql.TYPES[kind] for column, kind in batch.table.columns.items()}
         self._create_table(self._address.dataset, staging, columns, expires=datetime.now(UTC) + STAGED_FOR)
         statement = sql.stage(self._quoted(staging), batch.table)
@@ -202,8 +199,8 @@ class BigQueryWarehouse:
         self, dataset: str, name: str, columns: Mapping[str, str], expires: datetime | None = None
     ) -> list[Any]:
         """Create the table if it does not exist. Return its columns."""
-        table = self._driver.Table(
-            self._id(name, dataset), [self._driver.SchemaField(column, kind) for column, kind in columns.items()]
+        table = bigquery.Table(
+            self._id(name, dataset), [bigquery.SchemaField(column, kind) for column, kind in columns.items()]
         )
         table.expires = expires
 
@@ -222,7 +219,7 @@ class BigQueryWarehouse:
         def create() -> Any:
             try:
                 return self.client.get_dataset(reference, **self._jobs.request)
-            except self._driver.errors.NotFound:
+            except NotFound:
                 return self.client.create_dataset(reference, exists_ok=True, **self._jobs.request)
 
         location: str | None = self._jobs.retry_request(create).location
@@ -237,6 +234,34 @@ class BigQueryWarehouse:
 
     def _quoted(self, name: str, dataset: str | None = None) -> str:
         return f"`{self._id(name, dataset)}`"
+
+
+class _RowMerge:
+    """Finds the existing rows, merges in one transaction, then finds the rows that differ.
+
+    Merged rows are never deleted or changed here, so what is read outside of the transaction stays true. If two
+    processes merge the same row at the same time, both may report `inserted`; of two different rows, only one does.
+    """
+
+    def __init__(self, warehouse: BigQueryWarehouse, *, whole: bool) -> None:
+        self._warehouse = warehouse
+        self._whole = whole
+        self._differ: set[Tuple] = set()
+        self.staged: list[str] = []  # one table per pass: a job that fills one runs once under its id
+
+    def stage(self, batch: RowBatch) -> None:
+        self._batch = batch
+        self.staged.append(f"onceward_staging_{uuid.uuid4().hex}")
+        self._warehouse.stage(self.staged[-1], batch)
+
+    def insert(self, table: Table) -> set[Tuple]:
+        names = tuple(table.columns)
+        indexes = [names.index(column) for column in table.key]
+        before, self._differ = self._warehouse.merge_pass(self._batch, self.staged[-1], whole=self._whole)
+        return {tuple(row[index] for index in indexes) for row in self._batch.rows} - before - self._differ
+
+    def differing(self, table: Table) -> set[Tuple]:  # noqa: ARG002 (`insert` has queried it)
+        return self._differ
 
 
 def _kind(found: str) -> str:
@@ -268,34 +293,21 @@ def _digest(*parts: str) -> str:
 
 
 def _chunks(batch: RowBatch) -> Iterator[str]:
-    """Yield the rows as JSON arrays, each small enough for one request."""
-    columns = tuple(batch.table.columns.items())
-    pending: list[bytes] = []
-    size = 0
-    for row in batch.rows:
-        text = msgspec.json.encode(_as_texts(row, columns))
-        if len(text) > CHUNK:
-            raise SourceError(
-                f"a row for {batch.table.name} has {len(text):,} bytes; the limit for BigQuery is {CHUNK:,}",
-                hint="store large values in object storage, and their names in the row",
-            )
-        if pending and size + len(text) > CHUNK:
-            yield _array(pending)
-            pending, size = [], 0
-        pending.append(text)
-        size += len(text) + 1
-    if pending:
-        yield _array(pending)
+    """Return the rows as JSON arrays, each small enough for one request."""
+    return json_lists(map(_encoded, repeat(batch.table), batch.rows), CHUNK) if batch.rows else iter(())
 
 
-def _array(rows: list[bytes]) -> str:
-    return f"[{b','.join(rows).decode()}]"
-
-
-def _as_texts(row: Tuple, columns: Sequence[tuple[str, ColumnType]]) -> dict[str, str]:
-    """Return each value as text, to be cast to its type. Missing values are omitted."""
-    return {
+def _encoded(table: Table, row: Tuple) -> bytes:
+    """Return the row as a JSON object of texts, to be cast to their types. Missing values are omitted."""
+    texts = {
         name: ("true" if value else "false") if isinstance(value, bool) else str(value)
-        for (name, _), value in zip(columns, row, strict=True)
+        for name, value in zip(table.columns, row, strict=True)
         if value is not None
     }
+    encoded = msgspec.json.encode(texts)
+    if len(encoded) > CHUNK:
+        raise SourceError(
+            f"a row for {table.name} has {len(encoded):,} bytes; the limit for BigQuery is {CHUNK:,}",
+            hint="store large values in object storage, and their names in the row",
+        )
+    return encoded

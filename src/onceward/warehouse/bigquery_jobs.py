@@ -5,13 +5,17 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from datetime import datetime
 from itertools import count
 from typing import Any, Final, TypeVar
 
-from onceward.errors import OncewardError, StoreBroken, StoreNotSetUp, StoreUnavailable
+from google.api_core import exceptions as errors
+from google.auth.exceptions import GoogleAuthError, TransportError
+from google.cloud import bigquery
+from requests.exceptions import RequestException
 
-from .bigquery_driver import driver
+from onceward.errors import OncewardError, StoreBroken, StoreNotSetUp, StoreUnavailable
 
 T = TypeVar("T")
 
@@ -33,13 +37,17 @@ BUSY: Final = frozenset({"rateLimitExceeded", "quotaExceeded", "jobRateLimitExce
 REPEAT_HINT: Final = "the load may be repeated under the same id"
 
 
+NO_ANSWER: Final = (RequestException, TransportError, ConnectionError, FutureTimeoutError)
+UNAVAILABLE: Final = (*NO_ANSWER, errors.ServerError, errors.RetryError)
+ANY_ERROR: Final = (errors.GoogleAPIError, GoogleAuthError, *NO_ANSWER)
+
+
 class Jobs:
     """Runs jobs for one client, and translates BigQuery's errors."""
 
     def __init__(self, client: Any, name: str, timeout: float) -> None:
         self._client = client
         self._name = name
-        self._bigquery = driver()
         self._timeout = timeout
         self.location: str | None = None
         self.request: dict[str, Any] = {"retry": None, "timeout": min(timeout, REQUEST_TIMEOUT)}
@@ -64,9 +72,11 @@ class Jobs:
 
     def query(self, sql: str, values: Sequence[Any], dataset: str) -> list[tuple[Any, ...]]:
         """Like `rows`, with `?` for each value, and a default dataset."""
-        typed = [self._bigquery.ScalarQueryParameter(None, _type_of(value), value) for value in values]
-        config = self._bigquery.QueryJobConfig(
-            query_parameters=typed, use_query_cache=False, default_dataset=self._bigquery.DatasetReference(dataset)
+        typed = [bigquery.ScalarQueryParameter(None, _type_of(value), value) for value in values]
+        config = bigquery.QueryJobConfig(
+            query_parameters=typed,
+            use_query_cache=False,
+            default_dataset=bigquery.DatasetReference.from_string(dataset),
         )
 
         def send() -> list[tuple[Any, ...]]:
@@ -106,7 +116,7 @@ class Jobs:
                 sent = self._client.query(
                     sql, job_id=job_id, job_config=config, location=self.location, job_retry=None, **self.request
                 )
-            except self._bigquery.errors.Conflict:  # it was sent before: wait for that one
+            except errors.Conflict:  # it was sent before: wait for that one
                 return False, self._existing_job(job_id)
             return True, sent
 
@@ -123,15 +133,15 @@ class Jobs:
         return started_here, job.exception()
 
     def _existing_job(self, job_id: str) -> Any:
-        errors = self._bigquery.errors
         try:
             return self._client.get_job(job_id, location=self.location, **self.request)
         except errors.NotFound as error:  # can happen for a moment after the conflict
-            raise errors.ServiceUnavailable(f"the job {job_id} exists, but cannot be found yet") from error
+            message = f"the job {job_id} exists, but cannot be found yet"
+            raise errors.ServiceUnavailable(message) from error  # type: ignore[no-untyped-call]
 
     def _config(self, parameters: dict[str, str]) -> Any:
-        values = [self._bigquery.ScalarQueryParameter(name, "STRING", value) for name, value in parameters.items()]
-        return self._bigquery.QueryJobConfig(query_parameters=values, use_query_cache=False)
+        values = [bigquery.ScalarQueryParameter(name, "STRING", value) for name, value in parameters.items()]
+        return bigquery.QueryJobConfig(query_parameters=values, use_query_cache=False)
 
     # ── errors ──
 
@@ -140,7 +150,7 @@ class Jobs:
         for attempt in range(1, MAX_SENDS + 1):
             try:
                 return send()
-            except self._bigquery.any_error as error:
+            except ANY_ERROR as error:
                 if not self._is_unavailable(error) or attempt == MAX_SENDS:
                     raise self._translate(error, key) from error
                 time.sleep(random.uniform(0, PAUSE * 2**attempt))  # noqa: S311 (jitter)
@@ -150,18 +160,14 @@ class Jobs:
         return self._is_unavailable(error) or any(one in str(error) for one in CONFLICTS)
 
     def _is_unavailable(self, error: Exception) -> bool:
-        driver_names = self._bigquery
         is_busy = bool(BUSY.intersection(one.get("reason") for one in getattr(error, "errors", ())))
-        return is_busy or isinstance(
-            error, (*driver_names.no_answer, driver_names.errors.ServerError, driver_names.errors.RetryError)
-        )
+        return is_busy or isinstance(error, UNAVAILABLE)
 
     def _translate(self, error: Exception, key: str | None) -> OncewardError:
-        errors = self._bigquery.errors
         message = f"{self._name}: {_first_line(error)}"
         if self._is_unavailable(error):
             return StoreUnavailable(message, key=key, hint=REPEAT_HINT)
-        if isinstance(error, errors.NotFound | errors.Forbidden | errors.Unauthorized | self._bigquery.AuthError):
+        if isinstance(error, errors.NotFound | errors.Forbidden | errors.Unauthorized | GoogleAuthError):
             hint = "create the dataset; grant the account the permissions listed in the BigQuery guide"
             return StoreNotSetUp(message, key=key, hint=hint)
         return StoreBroken(message, key=key, hint="see BigQuery's message")

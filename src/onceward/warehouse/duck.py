@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
+from weakref import WeakValueDictionary
 
-from onceward.errors import MissingExtra, OncewardError, StoreBroken, StoreUnavailable
+from onceward.errors import OncewardError, StoreBroken, StoreUnavailable
+from onceward.protocol.extras import import_extra
 
-from .batch import Tuple, batch_of
-from .duck_merge import CREATE_TURN_COUNTERS, DuckTransaction
-from .duck_queue import merge_queue
-from .duck_table import TYPES, canonical_name, is_keyed, select_expression
-from .duck_url import DuckAddress, invalid_memory_limit
-from .load import (
-    LOADS,
-    check_columns,
-    check_load,
-    check_selectable,
-    key_batch,
-    load_in,
-    missing_unique_key,
-    results_by_key,
-    row_refused,
-)
-from .port import Fingerprinting, Loaded, Merged
-from .row_merge import Rows
+from .base import SqlWarehouse
+from .duck_merge import CREATE_TURN_COUNTERS, TYPES, DuckTransaction, canonical_name, is_keyed
+from .duck_url import MEMORY, DuckAddress, invalid_memory_limit
+from .load import LOADS, check_columns, missing_unique_key, row_refused
 from .table import Table, quoted
+from .transaction import Transaction
 
 T = TypeVar("T")
 
@@ -47,29 +37,24 @@ CREATE TABLE IF NOT EXISTS {LOADS} (
 )"""
 
 
-class DuckWarehouse:
+class DuckWarehouse(SqlWarehouse):
     """Loads of one process run one after the other: DuckDB uses all cores for each of them."""
 
     def __init__(self, address: DuckAddress) -> None:
-        self._duckdb = _driver()
+        self._duckdb = import_extra("duckdb", "DuckDB is not installed", "install onceward[warehouse]")
         self.name = address.name
         self._address = address
         self._lock = threading.Lock()
         self._keyed: dict[str, bool] = {}
-        self._queue = contextlib.nullcontext() if address.primary_key else merge_queue(address)
-        try:
+        self._queue = contextlib.nullcontext() if address.primary_key else _merge_queue(address)
+        with self._translating():
             self.connection: Any = self._duckdb.connect(address.path)
-        except self._duckdb.Error as error:
-            raise self._translate(error) from error
-        try:
-            self._set_limits(address)
-            self._execute_all(CREATE_LOADS, CREATE_TURN_COUNTERS)
-        except self._duckdb.Error as error:
-            self.connection.close()  # an unused open file would block other processes
-            raise self._translate(error) from error
-        except BaseException:
-            self.connection.close()
-            raise
+            try:
+                self._set_limits(address)
+                self._execute_all(CREATE_LOADS, CREATE_TURN_COUNTERS)
+            except BaseException:
+                self.connection.close()  # an unused open file would block other processes
+                raise
 
     def _set_limits(self, address: DuckAddress) -> None:
         """Set the limits. They belong to the file, and are shared within the process: the last setting wins."""
@@ -97,13 +82,10 @@ class DuckWarehouse:
         columns = ", ".join(f'"{name}" {self._type(table, name)}' for name in table.columns)
         if self._address.primary_key:
             columns += f", PRIMARY KEY ({quoted(table.key)})"
-        with self._lock:
-            try:
-                schemas = [f'CREATE SCHEMA IF NOT EXISTS "{schema}"' for schema in table.name.split(".")[:-1]]
-                self._execute_all(*schemas, f"CREATE TABLE IF NOT EXISTS {table.quoted} ({columns})")
-                self._check(table)
-            except self._duckdb.Error as error:
-                raise self._translate(error) from error
+        schemas = [f'CREATE SCHEMA IF NOT EXISTS "{schema}"' for schema in table.name.split(".")[:-1]]
+        with self._lock, self._translating():
+            self._execute_all(*schemas, f"CREATE TABLE IF NOT EXISTS {table.quoted} ({columns})")
+            self._check(table)
 
     @staticmethod
     def _type(table: Table, column: str) -> str:
@@ -123,15 +105,14 @@ class DuckWarehouse:
             self._keyed[name] = is_keyed(self.connection, table)
         return self._keyed[name]
 
-    def load(
-        self, load_id: str, table: Table, rows: Iterable[Mapping[str, Any]], *, fingerprint: Fingerprinting = "rows"
-    ) -> Loaded:
-        batch = check_load(load_id, batch_of(table, rows), fingerprint)
-        return self._run_queued(lambda: load_in(self._transaction(table), load_id, batch), table, load_id)
+    def _write(self, table: Table, load_id: str | None, work: Callable[[Transaction], T]) -> T:
+        """Run the work. Without indexes, all merges into a file conflict, so they wait in a queue."""
+        with self._queue:
+            return self._run_with_retries(lambda: work(self._transaction(table)), table, load_id)
 
-    def merge(self, table: Table, rows: Iterable[Mapping[str, Any]], *, whole: bool = False) -> Merged:
-        given = Rows(table, rows)
-        return self._run_queued(lambda: given.merge(self._transaction(table), whole=whole), table, None)
+    def _read(self, work: Callable[[Transaction], T]) -> T:
+        with self._lock, self._translating():
+            return self._run_in_transaction(lambda: work(DuckTransaction(self.connection, keyed=False)))
 
     def _transaction(self, table: Table) -> DuckTransaction:
         """Return the transaction. For a table without an index, it first updates the turn counter."""
@@ -142,19 +123,12 @@ class DuckWarehouse:
         return transaction
 
     def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        with self._lock:
+        with self._lock, self._translating():
             try:
                 found: list[tuple[Any, ...]] = self.connection.execute(sql, list(values)).fetchall()
-            except self._duckdb.Error as error:
-                raise self._translate(error) from error
             finally:
                 self._keyed.clear()
         return found
-
-    def _run_queued(self, work: Callable[[], T], table: Table, load_id: str | None) -> T:
-        """Run the work. Without indexes, all merges into a file conflict, so they wait in a queue."""
-        with self._queue:
-            return self._run_with_retries(work, table, load_id)
 
     def _run_with_retries(self, work: Callable[[], T], table: Table, load_id: str | None) -> T:
         """Run the work in a transaction. Repeat it if another thread of this process was faster."""
@@ -184,34 +158,21 @@ class DuckWarehouse:
             done = work()
             self.connection.execute("COMMIT")
         except BaseException:
-            _roll_back(self.connection, self._duckdb)
+            with contextlib.suppress(self._duckdb.Error):  # the transaction has already ended
+                self.connection.execute("ROLLBACK")
             raise
         return done
-
-    def known(self, table: Table, keys: Sequence[Any]) -> set[Any]:
-        return set(self.found(table, keys, ()))
-
-    def found(self, table: Table, keys: Sequence[Any], columns: Sequence[str]) -> dict[Any, tuple[Any, ...]]:
-        rows, wanted = key_batch(table, keys)
-        names = (*table.key, *check_selectable(table, columns))
-        selected = tuple(select_expression(f't."{name}"', table.columns[name]) for name in names)
-        transaction = DuckTransaction(self.connection, keyed=False)
-
-        def look_up() -> list[Tuple]:
-            transaction.stage(wanted)
-            answers: list[Tuple] = self.connection.execute(transaction.matching(table, selected)).fetchall()
-            return answers
-
-        with self._lock:
-            try:
-                answers = self._run_in_transaction(look_up)
-            except self._duckdb.Error as error:
-                raise self._translate(error) from error
-        return results_by_key(table, keys, rows, answers)
 
     def close(self) -> None:
         with self._lock:
             self.connection.close()
+
+    @contextlib.contextmanager
+    def _translating(self) -> Iterator[None]:
+        try:
+            yield
+        except self._duckdb.Error as error:
+            raise self._translate(error) from error
 
     def _translate(self, error: Exception) -> OncewardError:
         if isinstance(error, self._duckdb.IOException) and "lock" in str(error).lower():
@@ -230,14 +191,15 @@ class DuckWarehouse:
         return StoreBroken(f"{self.name}: {error}", hint="see DuckDB's message")
 
 
-def _roll_back(connection: Any, duckdb: Any) -> None:
-    with contextlib.suppress(duckdb.Error):  # the transaction has already ended
-        connection.execute("ROLLBACK")
+_queues: Final[WeakValueDictionary[str, Any]] = WeakValueDictionary()
+_creation_lock: Final = threading.Lock()
 
 
-def _driver() -> Any:
-    try:
-        import duckdb
-    except ModuleNotFoundError as error:
-        raise MissingExtra("DuckDB is not installed", hint="install onceward[warehouse]") from error
-    return duckdb
+def _merge_queue(address: DuckAddress) -> contextlib.AbstractContextManager[Any]:
+    """Return the lock of the file, shared by all warehouses on it, and reentrant. A memory database is not shared."""
+    new = threading.RLock()
+    if address.path == MEMORY:
+        return new
+    with _creation_lock:
+        queue: contextlib.AbstractContextManager[Any] = _queues.setdefault(os.path.realpath(address.path), new)
+        return queue

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
-from .batch import RowBatch, Tuple
-from .duck_table import ROW_ID, TYPES, canonical_name, hides_row_ids, select_expression
-from .load_records import LoadRecords
+from .batch import RowBatch, Tuple, json_lists
 from .table import ColumnType, Table, quoted
+from .transaction import STAGING, Transaction
 
-STAGING: Final = "onceward_staging"
+TYPES: Final[dict[ColumnType, tuple[str, str]]] = {
+    "text": ("VARCHAR", "VARCHAR"),
+    "integer": ("BIGINT", "BIGINT"),
+    "number": ("DOUBLE", "DOUBLE"),
+    "boolean": ("BOOLEAN", "BOOLEAN"),
+    "time": ("TIMESTAMPTZ", "BIGINT"),
+    "json": ("JSON", "VARCHAR"),
+}
+"""The type in the table, and the type in the staged JSON."""
+
+ROW_ID: Final = "rowid"
+"""The pseudo-column with the position of a row. A column of this name hides it."""
+
 MATCHED: Final = "onceward_matched"
 DIFFERS: Final = '"differs from it"'
 MATCHED_ROW_ID: Final = '"place of it"'
@@ -29,19 +40,22 @@ CREATE_TURN_COUNTERS: Final = (
 """For tables without a primary key: each merge updates a counter, so that of two concurrent merges one is repeated."""
 
 
-class DuckTransaction(LoadRecords):
+class DuckTransaction(Transaction):
     """Uses DuckDB's MERGE, which returns what it did with each row."""
 
     def __init__(self, connection: Any, *, keyed: bool) -> None:
-        super().__init__(connection)
+        self._connection = connection
         self._keyed = keyed
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> Any:
+        return self._connection.execute(statement, list(values))
 
     def count_turn(self, table: Table) -> None:
         """Update the turn counter of the table. Of two concurrent transactions, the later one fails and is repeated."""
         name = canonical_name(table)
-        updated_rows = self._connection.execute(f"UPDATE {TURNS} SET turn = turn + 1 WHERE table_name = ?", [name])
+        updated_rows = self.execute(f"UPDATE {TURNS} SET turn = turn + 1 WHERE table_name = ?", [name])
         if not updated_rows.fetchone()[0]:
-            self._connection.execute(f"INSERT INTO {TURNS} VALUES (?, 1)", [name])
+            self.execute(f"INSERT INTO {TURNS} VALUES (?, 1)", [name])
 
     def stage(self, batch: RowBatch) -> None:
         """Stage the rows, many per parameter: one statement per row would take longer than everything else."""
@@ -49,8 +63,9 @@ class DuckTransaction(LoadRecords):
         shape = msgspec.json.encode([{name: TYPES[kind][1] for name, kind in columns.items()}]).decode()
         expressions = ", ".join(_staged_expression(name, kind) for name, kind in columns.items())
         into = f"CREATE OR REPLACE TEMP TABLE {STAGING} AS"
-        for chunk in _chunks(batch):
-            self._connection.execute(
+        rows = (msgspec.json.encode(dict(zip(columns, row, strict=True))) for row in batch.rows)
+        for chunk in json_lists(rows, CHUNK_BYTES):
+            self.execute(
                 f"{into} SELECT {expressions} FROM (SELECT unnest(from_json(?::JSON, '{shape}')) AS r)", [chunk]
             )
             into = f"INSERT INTO {STAGING}"
@@ -61,10 +76,11 @@ class DuckTransaction(LoadRecords):
         when_matched = ""
         if table.on_match == "replace" and table.others:
             differs = " OR ".join(f't."{name}" IS DISTINCT FROM s."{name}"' for name in table.others)
-            newer = _not_older(table)
+            newest = f'"{table.newest_by}"'  # a row without a value is older than any row with one
+            newer = "" if table.newest_by is None else f" AND (t.{newest} IS NULL OR s.{newest} >= t.{newest})"
             assigned = ", ".join(f'"{name}" = s."{name}"' for name in table.others)
             when_matched = f"WHEN MATCHED AND ({differs}){newer} THEN UPDATE SET {assigned}"
-        found = self._connection.execute(
+        found = self.execute(
             f"MERGE INTO {table.quoted} AS t USING {STAGING} AS s ON {_same_key(table)} {when_matched}"
             f" WHEN NOT MATCHED THEN INSERT ({quoted(names)}) VALUES ({quoted(names, 's.')})"
             f" RETURNING merge_action{'' if self._keyed else ', ' + _key_expressions(table)}"
@@ -79,10 +95,8 @@ class DuckTransaction(LoadRecords):
         names = tuple(table.columns)
         differs = " OR ".join(f't."{name}" <> s."{name}"' for name in table.same_by)
         selected = (quoted(table.key, "t."), f"coalesce({differs}, false) AS {DIFFERS}")
-        self._connection.execute(
-            f"CREATE OR REPLACE TEMP TABLE {MATCHED} AS {self.matching(table, selected, table.same_by)}"
-        )
-        found = self._connection.execute(
+        self.execute(f"CREATE OR REPLACE TEMP TABLE {MATCHED} AS {self._matching(table, selected, table.same_by)}")
+        found = self.execute(
             f"INSERT INTO {table.quoted} ({quoted(names)}) SELECT {quoted(names)} FROM {STAGING} t"
             f" WHERE NOT EXISTS (SELECT 1 FROM {MATCHED} s WHERE {_same_key(table)})"
             f" RETURNING {_key_expressions(table)}"
@@ -91,11 +105,15 @@ class DuckTransaction(LoadRecords):
 
     def differing(self, table: Table) -> set[Tuple]:
         """Return the differing keys that `insert` found."""
-        return set(
-            self._connection.execute(f"SELECT {_key_expressions(table)} FROM {MATCHED} WHERE {DIFFERS}").fetchall()
-        )
+        return set(self.execute(f"SELECT {_key_expressions(table)} FROM {MATCHED} WHERE {DIFFERS}").fetchall())
 
-    def matching(self, table: Table, selected: tuple[str, ...], staged: tuple[str, ...] = ()) -> str:
+    def found(self, table: Table, columns: Sequence[str]) -> list[Tuple]:
+        names = (*table.key, *columns)
+        selected = tuple(select_expression(f't."{name}"', table.columns[name]) for name in names)
+        found: list[Tuple] = self.execute(self._matching(table, selected)).fetchall()
+        return found
+
+    def _matching(self, table: Table, selected: tuple[str, ...], staged: tuple[str, ...] = ()) -> str:
         """Return a SELECT of existing rows `t`, each with these columns of the staged row `s` of the same key.
 
         The row ids are found first, by the key alone: then the other columns are read only for those rows.
@@ -110,24 +128,6 @@ class DuckTransaction(LoadRecords):
         )
 
 
-def _chunks(batch: RowBatch) -> Iterator[str]:
-    """Yield the rows as JSON lists. An empty batch yields an empty list, so that the staging table is created."""
-    rows: list[bytes] = []
-    size = 0
-    for row in batch.rows:
-        one = msgspec.json.encode(dict(zip(batch.table.columns, row, strict=True)))
-        if rows and size + len(one) > CHUNK_BYTES:
-            yield _json_list(rows)
-            rows, size = [], 0
-        rows.append(one)
-        size += len(one)
-    yield _json_list(rows)
-
-
-def _json_list(rows: list[bytes]) -> str:
-    return (b"[" + b",".join(rows) + b"]").decode()
-
-
 def _key_expressions(table: Table) -> str:
     """Return the select expressions of the key."""
     return ", ".join(select_expression(f'"{name}"', table.columns[name]) for name in table.key)
@@ -137,15 +137,38 @@ def _same_key(table: Table) -> str:
     return " AND ".join(f't."{name}" = s."{name}"' for name in table.key)
 
 
-def _not_older(table: Table) -> str:
-    """Return the `newest_by` condition. A row without a value is older than any row with one."""
-    if table.newest_by is None:
-        return ""
-    column = f'"{table.newest_by}"'
-    return f" AND (t.{column} IS NULL OR s.{column} >= t.{column})"
-
-
 def _staged_expression(name: str, kind: ColumnType) -> str:
     if kind == "time":
         return f'make_timestamptz(r."{name}") AS "{name}"'
     return f'r."{name}"::{TYPES[kind][0]} AS "{name}"'
+
+
+def is_keyed(connection: Any, table: Table) -> bool:
+    """Return whether a unique index or constraint over the key prevents duplicates."""
+    schema, _, name = table.name.rpartition(".")
+    where = "lower(schema_name) = lower(?) AND lower(table_name) = lower(?)"
+    parameters = [schema or "main", name]
+    found = connection.execute(
+        f"SELECT constraint_column_names FROM duckdb_constraints() WHERE {where}"
+        " AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')"
+        f" UNION ALL SELECT expressions::VARCHAR[] FROM duckdb_indexes() WHERE {where} AND is_unique",
+        parameters * 2,
+    ).fetchall()
+    key = {column.lower() for column in table.key}
+    # The column of an index expression may be quoted. Other expressions are in parentheses.
+    return any({column.strip('"').lower() for column in columns} == key for (columns,) in found)
+
+
+def hides_row_ids(connection: Any, table: Table) -> bool:
+    """Return whether the table has a column named `rowid`. Queried in each transaction: a column may be added."""
+    columns = connection.execute(f"SELECT * FROM {table.quoted} LIMIT 0").description
+    return any(name.lower() == ROW_ID for name, *_ in columns)
+
+
+def canonical_name(table: Table) -> str:
+    """Return the same name for all spellings of one table."""
+    return table.name.lower().removeprefix("main.")
+
+
+def select_expression(expression: str, kind: ColumnType) -> str:
+    return f"epoch_us({expression})" if kind == "time" else expression

@@ -1,10 +1,10 @@
-"""One load on any engine: claim the load id, fill the staging table, merge and record, all in one transaction."""
+"""The checks of a load, and the errors and results that are the same on every engine. No I/O."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol, get_args
+from typing import Any, Final, get_args
 
 from msgspec.structs import replace
 
@@ -24,36 +24,6 @@ ROUNDING_TYPES: Final[dict[ColumnType, frozenset[str]]] = {
 LOADS: Final = "onceward_loads"
 MAX_ID_LENGTH: Final = 500
 SURROGATE: Final = re.compile("[\ud800-\udfff]")
-
-
-class LoadTransaction(Protocol):
-    """An open transaction of the warehouse."""
-
-    def claim(self, load_id: str, batch: RowBatch) -> tuple[str, str, tuple[int, int, int, int]] | None:
-        """Record the load and return None. If it is already recorded, return its table, digest and counts."""
-        ...
-
-    def stage(self, batch: RowBatch) -> None:
-        """Fill the staging table of this transaction."""
-        ...
-
-    def merge(self, table: Table) -> tuple[int, int]:
-        """Merge the staged rows into the table. Return how many rows were inserted and updated."""
-        ...
-
-    def record(self, load_id: str, inserted: int, updated: int) -> None: ...
-
-
-def load_in(transaction: LoadTransaction, load_id: str, batch: RowBatch) -> Loaded:
-    """Load the batch inside the open transaction, without committing."""
-    before = transaction.claim(load_id, batch)
-    if before is not None:
-        return replay_result(load_id, batch, *before)
-    transaction.stage(batch)
-    inserted, updated = transaction.merge(batch.table)
-    transaction.record(load_id, inserted, updated)
-    rows = len(batch.rows)
-    return Loaded(load_id, batch.given, batch.given - rows, inserted, updated, rows - inserted - updated)
 
 
 def replay_result(load_id: str, batch: RowBatch, table: str, digest: str, counts: tuple[int, int, int, int]) -> Loaded:
@@ -120,14 +90,6 @@ def check_columns(table: Table, found: Mapping[str, str]) -> None:
             f"the existing table {table.name} lacks the columns: {', '.join(missing)}",
             hint="add the columns, or load into another table",
         )
-
-
-def not_older(table: Table) -> str:
-    """Return the `newest_by` condition of ON CONFLICT. A row without a value is older than any row with one."""
-    if table.newest_by is None:
-        return ""
-    column = f'"{table.newest_by}"'
-    return f" AND (t.{column} IS NULL OR excluded.{column} >= t.{column})"
 
 
 def missing_unique_key(table: Table, more_hint: str = "") -> ConfigurationError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onceward.errors import ConfigurationError
+from onceward.errors import ConfigurationError, MissingExtra
 from onceward.protocol.secrets import url_without_secrets
 
 from .port import Warehouse
@@ -32,7 +32,9 @@ def open_warehouse(url: str) -> Warehouse:
 
         return PostgresWarehouse(url)
     if scheme == "bigquery":
-        from .bigquery import BigQueryWarehouse
-
+        try:
+            from .bigquery import BigQueryWarehouse
+        except ModuleNotFoundError as error:
+            raise MissingExtra("google-cloud-bigquery is not installed", hint="install onceward[bigquery]") from error
         return BigQueryWarehouse(url)
     raise ConfigurationError(f"no warehouse is available for {url_without_secrets(url)!r}", hint=EXAMPLES)

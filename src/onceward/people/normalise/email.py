@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote
 
-from onceward.errors import MissingExtra
+from onceward.protocol.extras import import_extra
 
 _ATOM: Final = r"[a-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
@@ -71,16 +71,12 @@ def _unusual(address: str) -> str:
         raise ValueError(f"{_shown(address)} has no @" if address else "the address is empty")
     if address.isascii() and '"' not in address:
         raise ValueError(f"{_shown(address)} is not an e-mail address")
+    problem = "addresses with non-ASCII letters need the module 'email_validator'"
+    validator = import_extra("email_validator", problem, "install onceward[people]")
+    options = {"check_deliverability": False, "allow_quoted_local": True, "test_environment": True}
     try:
-        from email_validator import EmailNotValidError, validate_email
-    except ImportError as error:
-        raise MissingExtra(
-            "addresses with non-ASCII letters need the module 'email_validator'",
-            hint="install onceward[people]",
-        ) from error
-    try:
-        valid = validate_email(address, check_deliverability=False, allow_quoted_local=True, test_environment=True)
-    except EmailNotValidError as error:
+        valid = validator.validate_email(address, **options)
+    except validator.EmailNotValidError as error:
         raise ValueError(f"{_shown(address)} is not an e-mail address: {error}") from error
     local = valid.ascii_email.rpartition("@")[0] if valid.ascii_email else valid.local_part
     return f"{local}@{valid.ascii_domain}".lower()

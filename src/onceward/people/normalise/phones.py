@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from onceward.errors import MissingExtra
+from onceward.protocol.extras import import_extra
 
 
 @lru_cache(maxsize=4096)  # members of a household share a number
 def phone(text: str, region: str | None = None) -> str:
     """`0171 / 555 1234` in the region DE → `+491715551234`. Without a region, a number must start with +."""
-    try:
-        import phonenumbers
-    except ImportError as error:
-        raise MissingExtra("phone numbers need the module 'phonenumbers'", hint="install onceward[people]") from error
+    problem = "phone numbers need the module 'phonenumbers'"
+    phonenumbers = import_extra("phonenumbers", problem, "install onceward[people]")
     try:
         number = phonenumbers.parse(text, region)
     except phonenumbers.NumberParseException as error:
