@@ -45,7 +45,7 @@ def on(cursor: sqlite3.Cursor, work: Work) -> Work:
         id = hashlib.sha256(key.encode()).digest()
         found = cursor.execute(SELECT_COMPLETED, (id,)).fetchall()
         if found and found[0][-1] is None:  # NULL: COMPLETED
-            return str(found[0][4].decode())
+            return str(found[0][5].decode())
         token, now = next(tokens), time.time_ns() // 1000
         row = (id, "bench", key, "PENDING", token, NONCE, now, now + LEASE, "me")
         if cursor.execute(CLAIM, row).rowcount != 1:

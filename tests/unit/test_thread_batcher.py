@@ -7,9 +7,10 @@ import threading
 import pytest
 
 from onceward.errors import StoreUnavailable
+from onceward.runtime import thread_batcher
 from onceward.runtime.thread_batcher import ThreadBatcher
 from tests.moved_time import TOO_LONG, in_thread
-from tests.unit.batcher_calls import ThreadSend, answer_to, large, request
+from tests.unit.batcher_calls import ThreadSend, answer_to, large, request, until
 from tests.unit.thread_batcher_calls import PATIENCE, ask, start, under_way
 
 
@@ -140,6 +141,73 @@ def test_no_caller_starves_and_the_leader_changes() -> None:
     assert all(sender in {owners[word] for word in call} for sender, call in zip(send.senders, send.calls, strict=True))
     assert not batcher.is_sending()
     assert batcher.waiting() == 0
+
+
+@pytest.fixture
+def no_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no follower wake by itself: each must be woken."""
+    monkeypatch.setattr(thread_batcher, "CHECK_INTERVAL", 10 * TOO_LONG)
+
+
+@pytest.mark.usefixtures("no_checks")
+@pytest.mark.parametrize("max_waking", [10 * TOO_LONG, 0.0], ids=["one after the other", "all at once"])
+def test_every_follower_is_woken(monkeypatch: pytest.MonkeyPatch, max_waking: float) -> None:
+    monkeypatch.setattr(thread_batcher, "MAX_WAKING", max_waking)
+    with under_way() as (batcher, send):
+        others = start(batcher, *(request(number) for number in range(20)))
+        send.go()
+        assert [one.result(TOO_LONG) for one in others] == [answer_to(request(number)) for number in range(20)]
+    assert send.sizes() == [1, 20]
+
+
+@pytest.mark.usefixtures("no_checks")
+def test_the_next_call_starts_when_all_followers_of_the_last_one_woke(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their next requests are sent together with those that arrived before."""
+    monkeypatch.setattr(thread_batcher, "MAX_WAKING", 10 * TOO_LONG)
+
+    def twice(word: str) -> None:
+        for turn in range(2):
+            assert ask(batcher, request(f"{word}{turn}")) == answer_to(request(f"{word}{turn}"))
+
+    with under_way() as (batcher, send):
+        others = []
+        for count, word in enumerate("abcdefgh", 1):
+            others.append(in_thread(twice, word))
+            until(lambda: batcher.waiting() == count)  # noqa: B023 (called immediately)
+        send.go()
+        for one in others:
+            one.result(TOO_LONG)
+    assert send.sizes()[:2] == [1, 8]
+    assert len(send.sizes()) <= 5, "a few may be late; without waiting for them, each would be sent alone"
+
+
+@pytest.mark.usefixtures("no_checks")
+def test_a_follower_that_left_does_not_keep_the_others_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thread_batcher, "MAX_WAKING", 10 * TOO_LONG)
+    with under_way(2) as (batcher, send):
+        others = start(batcher, request("a"), request("gone"), request("b"), request("c"))
+        gone = batcher._waiting[1]
+        send.go(0)
+        send.reached()
+        gone.deadline = 0.0
+        gone.wake()
+        with pytest.raises(StoreUnavailable, match="busy for too long"):
+            others.pop(1).result(TOO_LONG)
+        send.go(1)
+        assert [one.result(TOO_LONG) for one in others] == [answer_to(request(word)) for word in "abc"]
+
+
+@pytest.mark.usefixtures("no_checks")
+def test_a_leader_without_a_request_of_its_own_wakes_the_others() -> None:
+    """Its deadline passed before it could send."""
+    with under_way() as (batcher, send):
+        others = start(batcher, request("late"), request("a"), request("b"))
+        batcher._waiting[0].deadline = 0.0
+        send.go()
+        with pytest.raises(StoreUnavailable, match="busy for too long"):
+            others[0].result(TOO_LONG)
+        assert [one.result(TOO_LONG) for one in others[1:]] == [answer_to(request(word)) for word in "ab"]
+    assert send.calls == [["first"], ["a", "b"]]
 
 
 def test_a_store_that_answers_too_little_is_asked_one_by_one() -> None:

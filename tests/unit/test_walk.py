@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LIMITS = {
     "memory, first call": Walk(calls=74, files=28, depth=14),
     "memory, replay": Walk(calls=22, files=17, depth=7),
-    "sqlite, first call": Walk(calls=93, files=32, depth=15),  # up to three fewer if no check of the file is due
-    "sqlite, replay": Walk(calls=24, files=19, depth=7),
+    "sqlite, first call": Walk(calls=89, files=32, depth=15),  # up to two fewer if no check of the file is due
+    "sqlite, replay": Walk(calls=23, files=18, depth=7),
     "http, first call": Walk(calls=111, files=34, depth=14),
     "http, replay": Walk(calls=48, files=20, depth=7),
 }

@@ -74,9 +74,6 @@ class DjangoSQLiteConnection(SQLiteConnection):
         cursor.execute(f"RELEASE {savepoint}")
         return result
 
-    def check_file_after_write(self) -> None:
-        """Do nothing: the file is Django's."""
-
 
 class DjangoSQLiteStore(SQLiteStore):
     """Keeps the records on Django's connection, so that a rollback by Django takes them along."""

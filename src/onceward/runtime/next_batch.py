@@ -39,11 +39,6 @@ class Timed(Protocol):
     deadline: float  # on our own clock
 
 
-def size_of(request: AnyRequest) -> int:
-    """Return the approximate size of the request in bytes."""
-    return OVERHEAD + len(getattr(request, "result", None) or b"")
-
-
 def remaining(one: Timed) -> float:
     """Return the seconds until its deadline."""
     return max(0.0, one.deadline - time.monotonic())
@@ -71,7 +66,7 @@ def next_batch(
         if one.request.id in ids or (one.alone and batch):
             later.append(one)
             continue
-        size += size_of(one.request)
+        size += OVERHEAD + len(getattr(one.request, "result", None) or b"")
         if batch and (batch[0].alone or size > MAX_BATCH_BYTES or len(batch) == limit):
             later += waiting[position:]
             break

@@ -2,7 +2,9 @@
 
     a lone call            leads: it sends its own request, as if there were no batcher
     meanwhile              other threads, the followers, queue their requests and wait
-    the call returns       the leader wakes the first thread of the queue, which sends all waiting requests
+    the call returns       the first thread of the queue wakes and sends all waiting requests
+    its followers          wake one after the other: if all woke at once, they would compete for the interpreter
+    the last one woke      the first thread of the queue leads: by then, most of those with answers have queued again
     the call fails         each of its requests is sent again alone, with the same nonce: one bad item fails alone
     the leader leaves      (a signal handler raised): its followers send their requests alone
 
@@ -16,6 +18,7 @@ import threading
 import time
 import weakref
 from collections import deque
+from itertools import pairwise
 
 from onceward.errors import OncewardError, StoreBroken, StoreUnavailable
 from onceward.protocol.fork import call_in_forked_child
@@ -25,17 +28,19 @@ from onceward.protocol.runtime import Send
 from .next_batch import BUSY_TOO_LONG, next_batch, remaining
 
 CHECK_INTERVAL = 0.25  # seconds after which a follower checks for a leader: an interrupted leader wakes no one
+MAX_WAKING = 0.01  # seconds for which followers wake one after the other; then all of them wake
 
 
 class Follower:
     """A thread that waits for its answer, or for its turn to lead."""
 
-    __slots__ = ("_wakeup", "alone", "answer", "deadline", "has_left", "request")
+    __slots__ = ("_wakeup", "alone", "answer", "deadline", "has_left", "request", "wakes")
 
     def __init__(self, request: AnyRequest, deadline: float) -> None:
         self.request = request
         self.deadline = deadline
         self.answer: Answer | None = None
+        self.wakes: Follower | None = None  # the next one of its batch
         self.alone = False  # its batch failed: it sends its own request
         self.has_left = False
         self._wakeup = threading.Lock()
@@ -72,12 +77,13 @@ class ThreadBatcher:
         self._waiting: deque[Follower] = deque()
         self._leading = threading.RLock()  # held by the leader, by `with` only: so it is released after any interrupt
         self._leader = 0  # its thread, so that others follow instead of waiting for the lock
+        self._waking_until = 0.0  # until then, followers of the last call wake, and no call starts; 0: all are awake
 
     async def ask(self, request: AnyRequest, timeout: float) -> list[Answer]:
         ident = threading.get_ident()
         if self._leader == ident:  # a signal handler inside our own call must not wait for it
             return await self._send([request], timeout)
-        if self._leader or self._waiting:
+        if self._leader or self._waiting or self._waking_until:
             return [await self._follow(Follower(request, time.monotonic() + timeout))]
         with self._leading:
             try:
@@ -100,7 +106,7 @@ class ThreadBatcher:
         self._waiting.append(me)  # before looking for a leader: one that has just finished wakes us
         try:
             while True:
-                if not self._leader:
+                if not self._leader and time.monotonic() >= self._waking_until:
                     await self._lead(me)
                 if me.answer is None and not me.alone:
                     me.wait()
@@ -112,7 +118,9 @@ class ThreadBatcher:
                     raise StoreUnavailable(BUSY_TOO_LONG)
         finally:
             me.has_left = True
-            if not self._leader:
+            if me.answer is not None:
+                self._wake_next(me)
+            elif not self._leader:
                 self._wake_first()
 
     async def _lead(self, me: Follower) -> None:
@@ -131,12 +139,9 @@ class ThreadBatcher:
         except BaseException as error:
             for one in batch:
                 one.alone = True
+                one.wake()
             if batch == [me] or not isinstance(error, OncewardError):  # an interrupt is for this thread only
                 raise
-        finally:
-            self._wake_first()  # before those with answers, so that the next call starts first
-            for one in batch:
-                one.wake()
 
     def _take(self, me: Follower) -> list[Follower]:
         waiting = [me]
@@ -151,11 +156,28 @@ class ThreadBatcher:
     async def _send_batch(self, batch: list[Follower]) -> None:
         if not batch:  # all of them are past their deadline
             return
-        answers = await self._send([one.request for one in batch], min(remaining(one) for one in batch))
+        earliest = min([one.deadline for one in batch])
+        answers = await self._send([one.request for one in batch], max(0.0, earliest - time.monotonic()))
         if len(answers) != len(batch):
             raise StoreBroken(f"{len(batch)} requests got {len(answers)} answers")
+        self._waking_until = time.monotonic() + MAX_WAKING
+        for one, following in pairwise(batch):
+            one.wakes = following
         for one, answer in zip(batch, answers, strict=True):
             one.answer = answer
+        batch[0].wake()  # usually the leader itself
+
+    def _wake_next(self, me: Follower) -> None:
+        """Wake the next follower of the batch. The last one wakes the first thread of the queue, which then leads."""
+        one = me.wakes
+        while one is not None:
+            one.wake()
+            if not one.has_left and time.monotonic() < self._waking_until:
+                return  # it wakes the next one
+            one = one.wakes
+        self._waking_until = 0.0
+        if not self._leader:
+            self._wake_first()
 
     def _wake_first(self) -> None:
         """Wake the first follower, which then leads."""

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Final
 
-_SIZES: Final = (64, 16, 4)
-"""Rows per statement: few distinct statements, each prepared once. The remaining rows are written one by one."""
+_SIZES: Final = (64, 32, 16, 8, 4, 2)
+"""Rows per statement: few distinct statements, each prepared once. A remaining row is written by itself."""
 
 _HAS_UPDATE_FROM: Final = sqlite3.sqlite_version_info >= (3, 33, 0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onceward.protocol.record import Record, RecordState
+from onceward.protocol.record import Record
 from onceward.protocol.requests import AnyRequest, ClaimRequest
 
 MAX_KEYS = 1024
@@ -33,12 +33,11 @@ class RecordCache:
             self._missing.clear()
         self._missing[id] = None
 
-    def add(self, record: Record | None) -> None:
+    def add(self, record: Record) -> None:
         """Cache a PENDING record: its owner will renew or settle it."""
-        if record is not None and record.state is RecordState.PENDING:
-            if len(self._granted) >= MAX_KEYS:
-                del self._granted[next(iter(self._granted))]
-            self._granted[record.id] = record
+        if len(self._granted) >= MAX_KEYS:
+            del self._granted[next(iter(self._granted))]
+        self._granted[record.id] = record
 
     def take(self, requests: Sequence[AnyRequest]) -> dict[bytes, Record | None]:
         """Remove and return the cached records of these requests. None: the key has no record."""

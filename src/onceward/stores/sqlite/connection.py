@@ -27,12 +27,14 @@ Cursor = sqlite3.Cursor
 
 MEMORY = ":memory:"
 OPEN_TIMEOUT = 30.0  # seconds; opening may wait for another process that migrates
-SLACK_MS, SLACK_SHARE = 5, 50  # the busy timeout may differ from the remaining time by 5 ms or a 50th: see `_prepare`
+MIN_SLACK, SLACK_SHARE = 0.005, 50  # the busy timeout may differ from the remaining time by 5 ms or a 50th
+SHORTEST = 0.001  # seconds; SQLite counts in milliseconds
 FILE_CHECK_INTERVAL = 1.0  # seconds between checks of the file while only reading
 FILE_CHECK_INTERVAL_WRITING = (
-    0.01  # the same while writing: a single write always checks, frequent writes share the cost
+    0.01  # the same after a write: a single write always checks, frequent writes share the cost
 )
-NEVER = float("-inf")
+NEVER, ALWAYS = float("-inf"), float("inf")
+NOT_SET = (1.0, 0.0)
 FORK_TIMEOUT = 2.0  # seconds that a fork may wait for a call in another thread
 RETRY_DELAY = 0.01  # seconds between retries where SQLite's own busy handler does not apply
 
@@ -55,10 +57,10 @@ class SQLiteConnection:
         self.is_open = False
         self._database: sqlite3.Connection | None = None
         self._cursor: Cursor | None = None
-        self._busy_ms = -1
+        self._busy_range = NOT_SET  # the remaining seconds for which the busy timeout need not be set again
         self._file: os.stat_result | None = None
         self._wal: os.stat_result | None = None
-        self._checked_at = NEVER
+        self.checked_at = ALWAYS if self.in_memory else NEVER  # when the file was checked last
         self._create_lock()
         self._unusable_after_fork = False
         self.on_fork: Callable[[], None] = _do_nothing
@@ -125,7 +127,7 @@ class SQLiteConnection:
                 if time.monotonic() > deadline:
                     raise
             time.sleep(RETRY_DELAY)
-        self._database, self._cursor, self._busy_ms = database, cursor, round(RETRY_DELAY * 1000)
+        self._database, self._cursor, self._busy_range = database, cursor, NOT_SET
         return cursor
 
     def _set_up(self, database: sqlite3.Connection) -> Cursor:
@@ -165,7 +167,15 @@ class SQLiteConnection:
                 )
             with lock:
                 lock.release()  # the lock is reentrant: from here on only the block holds it
-                return work(self._prepare(deadline), *arguments)
+                cursor, now = self._cursor, time.monotonic()
+                shortest, longest = self._busy_range
+                if (
+                    cursor is None
+                    or not shortest <= deadline - now <= longest
+                    or now - self.checked_at > FILE_CHECK_INTERVAL
+                ):
+                    cursor = self._prepare(deadline, now)
+                return work(cursor, *arguments)
         except sqlite3.Error as error:
             raise sqlite_errors.explain(error, self.name, self.path) from error
         except BaseException:
@@ -183,11 +193,9 @@ class SQLiteConnection:
                 return None
             with lock:
                 lock.release()
-                if self._cursor is not cursor or (
-                    not self.in_memory and time.monotonic() - self._checked_at > FILE_CHECK_INTERVAL
-                ):
+                if self._cursor is not cursor or time.monotonic() - self.checked_at > FILE_CHECK_INTERVAL:
                     return None
-                rows = cursor.execute(statement, (id,)).fetchall()
+                rows = cursor.execute(statement, (bytearray(id),)).fetchall()  # bytes are slower to bind
                 return rows[0] if rows else ()
         except sqlite3.Error:  # the regular call that follows reports it
             return None
@@ -196,7 +204,8 @@ class SQLiteConnection:
                 lock.release()
             raise
 
-    def _prepare(self, deadline: float) -> Cursor:
+    def _prepare(self, deadline: float, now: float) -> Cursor:
+        """Return a cursor on an open connection to the right file, which waits for other processes until `deadline`."""
         if self._unusable_after_fork:
             raise StoreBroken(
                 f"{self.name} belongs to the process that created it; after a fork it would protect nothing",
@@ -204,17 +213,18 @@ class SQLiteConnection:
             )
         if not self.is_open:
             raise StoreUnavailable(f"{self.name} is not open", hint="open the store before you use it")
-        now = time.monotonic()
         remaining = deadline - now
         if remaining <= 0:
             raise StoreUnavailable(f"{self.name}: the call timed out while it waited for the connection")
         cursor = self._cursor or self._connect(deadline)
-        if now - self._checked_at > FILE_CHECK_INTERVAL and not self.in_memory:
+        if now - self.checked_at > FILE_CHECK_INTERVAL:
             self.check_file()
-        milliseconds = min(math.ceil(remaining * 1000), 2**31 - 1)
-        if abs(milliseconds - self._busy_ms) > max(SLACK_MS, milliseconds // SLACK_SHARE):  # not set for every call
+        shortest, longest = self._busy_range
+        if not shortest <= remaining <= longest:
+            milliseconds = min(math.ceil(remaining * 1000), 2**31 - 1)
             cursor.execute(f"PRAGMA busy_timeout = {milliseconds}").fetchall()
-            self._busy_ms = milliseconds
+            slack = max(MIN_SLACK, remaining / SLACK_SHARE)
+            self._busy_range = max(remaining - slack, SHORTEST), remaining + slack
         return cursor
 
     def write(self, cursor: Cursor, work: Work[T], *arguments: Any) -> T:
@@ -226,12 +236,9 @@ class SQLiteConnection:
         with cursor.connection:
             cursor.execute("BEGIN IMMEDIATE")
             result = work(cursor, *arguments)
-        self.check_file_after_write()
-        return result
-
-    def check_file_after_write(self) -> None:
-        if not self.in_memory and time.monotonic() - self._checked_at > FILE_CHECK_INTERVAL_WRITING:
+        if time.monotonic() - self.checked_at > FILE_CHECK_INTERVAL_WRITING:
             self.check_file()
+        return result
 
     # ── is it still the same file? ──────────────────────────────────────────────────────────────────────────────
 
@@ -244,7 +251,7 @@ class SQLiteConnection:
 
     def check_file(self) -> None:
         """Raise StoreBroken if the file was deleted or replaced: writes to the open file would be lost."""
-        self._checked_at = NEVER  # if this raises, the next call checks again
+        self.checked_at = NEVER  # if this raises, the next call checks again
         try:
             file = os.stat(self.path)  # noqa: PTH116 (on every write: creating a Path would cost more than the check)
             wal = os.stat(self.path + "-wal")  # noqa: PTH116 (as above)
@@ -254,7 +261,7 @@ class SQLiteConnection:
             self._wal = wal
         if self._file is None or not os.path.samestat(file, self._file) or not os.path.samestat(wal, self._wal):
             raise self._replaced("another file is in its place")
-        self._checked_at = time.monotonic()
+        self.checked_at = time.monotonic()
 
     def _replaced(self, detail: str) -> StoreBroken:
         return StoreBroken(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
 
 from onceward.protocol.record import Record, RecordState
-from onceward.stores.sql import COLUMNS, FIELDS, Row, escape_surrogates
+from onceward.stores.sql import COLUMNS, FIELDS, escape_surrogates
 
 WITHOUT_DECLARED_TYPES: Final = ", ".join(f"+{name}" for name in FIELDS)
 """For the caller's connection: `+` hides the declared type, so that registered converters are not applied."""
@@ -23,12 +22,12 @@ MAX_INTEGER: Final = 2**63 - 1
 class CompletedRow(msgspec.Struct, frozen=True, gc=False):
     """The columns of a COMPLETED row that a replay needs."""
 
+    stored: bool
     token: int
     cycle: int
     attempt: int
     fingerprint: bytes
     result: bytes | None
-    stored: bool
     valid_until: int | None
     slide: int
     owner: str
@@ -36,33 +35,15 @@ class CompletedRow(msgspec.Struct, frozen=True, gc=False):
     state: RecordState = RecordState.COMPLETED
 
 
-SELECT_COMPLETED: Final = f"SELECT {', '.join(CompletedRow.__struct_fields__)} FROM onceward_records WHERE id = ?"  # noqa: S608 (names of fields)
-
-
-def completed_row(row: Row) -> CompletedRow | None:
-    """Return what a replay needs, with the values that NULL stands for (see `stores/sql.py`)."""
-    token, cycle, attempt, fingerprint, result, stored, valid_until, slide, owner, min_reader, state = row
-    if state is not None:
-        return None
-    return CompletedRow(
-        token,
-        token if cycle is None else cycle,
-        1 if attempt is None else attempt,
-        fingerprint or b"",
-        result,
-        stored is None or stored == 1,
-        valid_until,
-        slide or 0,
-        owner or "",
-        1 if min_reader is None else min_reader,
-    )
-
+SELECT_COMPLETED: Final = """
+SELECT stored, token, coalesce(cycle, token), coalesce(attempt, 1), coalesce(fingerprint, x''), result, valid_until,
+    coalesce(slide, 0), coalesce(owner, ''), coalesce(min_reader, 1), state
+FROM onceward_records WHERE id = ?
+"""
+"""The values of a `CompletedRow`, if the state is NULL: COMPLETED. `stored` may be NULL, too: the result is stored."""
 
 COMPARED: Final = ("id", "token", "nonce", "state", "updated_at", "lease_until", "released", "note")
 """What shows that a record is unchanged. Time alone is not enough: one microsecond may hold two writes."""
-
-compared_values: Final = itemgetter(*map(FIELDS.index, COMPARED))
-"""Return these values of a row that `row_from_record` returned."""
 
 
 def storable(record: Record) -> Record:

@@ -30,7 +30,7 @@ from onceward.protocol.capabilities import (
 )
 from onceward.protocol.listing import Listing
 from onceward.protocol.ports import Clock
-from onceward.protocol.record import CompletedRecord, Record
+from onceward.protocol.record import CompletedRecord, Record, RecordState
 from onceward.protocol.requests import Answer, AnyRequest, AnySettlement, ClaimRequest, ExpectedRecord, Renewal, Verdict
 from onceward.protocol.runtime import Answers, Runtime
 from onceward.stores.caller_connection import driver_connection, is_async_wrapper, transaction_block
@@ -38,6 +38,7 @@ from onceward.stores.clock import WallClock
 from onceward.stores.group_commit import GroupCommit
 from onceward.stores.watchers import Watchers
 
+from . import connection as sqlite_connection
 from . import errors as sqlite_errors
 from .async_joined import AsyncSQLiteJoined
 from .cache import RecordCache, StaleCache
@@ -48,7 +49,7 @@ from .history import SQLiteHistory
 from .joined import SQLiteJoined, check_connection
 from .latest import SQLiteLatest
 from .many_records import SQLiteManyRecords
-from .rows import SELECT_COMPLETED, completed_row
+from .rows import SELECT_COMPLETED, CompletedRow
 from .schema import LATEST, examine
 from .table import (
     SELECT_RECORDS,
@@ -178,8 +179,11 @@ class SQLiteStore(
             if row is not None:
                 self._record_cache.add_missing(id)
             return None
-        done = completed_row(row)
-        return done if done is not None and transitions.replays(done, fingerprint, self._clock.now()) else None
+        stored, *values, state = row
+        if state is not None:
+            return None
+        done = CompletedRow(stored != 0, *values)
+        return done if transitions.replays(done, fingerprint, self._clock.now()) else None
 
     async def send(self, requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
         """Apply claims, renewals and settlements, at most one per key."""
@@ -270,31 +274,37 @@ class SQLiteStore(
         if unchanged and not cached:
             return [Answer(verdict, record, now)]
         if not unchanged and write_if_unchanged(cursor, before, record):
-            self._connection.check_file_after_write()
-            self._record_cache.add(record)
+            if time.monotonic() - self._connection.checked_at > sqlite_connection.FILE_CHECK_INTERVAL_WRITING:
+                self._connection.check_file()
+            if record.state is RecordState.PENDING:
+                self._record_cache.add(record)
             return [Answer(verdict, record, now)]
         if cached:  # the cached record is outdated, or was not compared with the stored one: read it
             return self._apply_one(cursor, requests)
-        return self._apply_in_transaction(cursor, requests)
+        return self._apply_in_transaction(cursor, requests, {})
 
     def _apply_many(self, cursor: Cursor, requests: Sequence[AnyRequest]) -> list[Answer]:
         """Apply the requests in one transaction. Claims that change nothing take no lock."""
         ids = ids_of(requests)
-        if all(isinstance(one, ClaimRequest) for one in requests):
+        cached = self._record_cache.take(requests)
+        if not cached and all(isinstance(one, ClaimRequest) for one in requests):
             found = SELECT_RECORDS.fetch(cursor, ids)
             answers, changes = compute_answers(found, transitions.apply, requests, self._clock.now())
             if not changes:
                 return answers
-        return self._apply_in_transaction(cursor, requests)
+            cached = {id: None for id in ids if id not in found}
+        return self._apply_in_transaction(cursor, requests, cached)
 
-    def _apply_in_transaction(self, cursor: Cursor, requests: Sequence[AnyRequest]) -> list[Answer]:
-        cached = self._record_cache.take(requests)
+    def _apply_in_transaction(
+        self, cursor: Cursor, requests: Sequence[AnyRequest], cached: Mapping[bytes, Record | None]
+    ) -> list[Answer]:
         try:
             answers = self._connection.write(cursor, self._apply_locked, requests, cached)
         except StaleCache:
             answers = self._connection.write(cursor, self._apply_locked, requests, {})
         for answer in answers:
-            self._record_cache.add(answer.record)
+            if answer.record is not None and answer.record.state is RecordState.PENDING:
+                self._record_cache.add(answer.record)
         return answers
 
     def _apply_locked(

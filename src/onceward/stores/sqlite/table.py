@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
+from itertools import compress
+from operator import ne
 from typing import Any, TypeVar
 
 from onceward.errors import ConfigurationError
@@ -17,7 +19,7 @@ from onceward.stores.sql import COLUMNS, FIELDS, Row, record_from_row, record_or
 from . import audit, history
 from .bulk_statement import BulkStatement
 from .cache import StaleCache
-from .rows import COLUMNS_WITHOUT_RESULT, COMPARED, WITHOUT_DECLARED_TYPES, compared_values, storable
+from .rows import COLUMNS_WITHOUT_RESULT, COMPARED, WITHOUT_DECLARED_TYPES, storable
 
 Cursor = sqlite3.Cursor
 Columns = tuple[int, ...]
@@ -25,7 +27,7 @@ Request = TypeVar("Request", ClaimRequest, Renewal, AnySettlement, AnyRequest)
 Change = Callable[[Record | None, Request, int], tuple[Record | None, Verdict]]
 Found = dict[bytes, Record]
 NOTHING_CACHED: Mapping[bytes, Record | None] = {}
-_SIZES = (1, 4, 16, 64, 256, 500)
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 500)
 """Numbers of ids per lookup, padded by repeating the last id: few distinct statements, each prepared once."""
 
 
@@ -41,9 +43,10 @@ class Selection:
 
     def fetch(self, cursor: Cursor, ids: Sequence[bytes], read: Callable[[Row], Record] = record_from_row) -> Found:
         if len(ids) == 1:
-            return {row[0]: read(row) for row in cursor.execute(self._one, ids).fetchall()}
+            rows = cursor.execute(self._one, (bytearray(ids[0]),)).fetchall()
+            return {ids[0]: read(rows[0])} if rows else {}
         found: Found = {}
-        ordered = sorted(ids)  # neighbours in the index share a page
+        ordered = list(map(bytearray, sorted(ids)))  # neighbours in the index share a page
         for start in range(0, len(ordered), _SIZES[-1]):
             chunk = ordered[start : start + _SIZES[-1]]
             size = next(size for size in _SIZES if size >= len(chunk))
@@ -120,7 +123,9 @@ def forget(
     answers = [Answer(verdict, record, now) for record, verdict in steps]
     if force:
         forgotten = [record for record, _ in steps if record and record is not found[record.id]]
-        _update(_ALL_COLUMNS).run(cursor, [(*row_from_record(record), record.id) for record in forgotten])
+        _update(_ALL_COLUMNS, (), _ONLY_ID, _ONLY_ID).run(
+            cursor, [(*row_from_record(record), record.id) for record in forgotten]
+        )
     else:
         write(cursor, found, answers)
     history.delete(cursor, [record.id for record, _ in steps if record and record is not found[record.id]])
@@ -131,30 +136,33 @@ def forget(
 
 def write_if_unchanged(cursor: Cursor, before: Record | None, after: Record) -> bool:
     """Write one record by one statement, unless the stored one is no longer `before`. Return whether it was written."""
+    new = row_from_record(after)
+    statement: BulkStatement | None
+    if before is None:
+        statement, values = _insertion(new)
+    else:
+        statement, values = _changes(row_from_record(before), new, _COMPARED)
+        if statement is None:
+            return True
     try:
-        if before is None:
-            cursor.execute(_INSERT.one, row_from_record(after))
-        else:
-            statement, row = _changes(before, after, if_unchanged=True)
-            if statement is None:
-                return True
-            cursor.execute(statement.one, row)
+        cursor.execute(statement.one, values)
     except (UnicodeEncodeError, OverflowError):
         return False
     return cursor.rowcount == 1
 
 
 def _write(cursor: Cursor, found: Found, records: Sequence[Record], cached: Mapping[bytes, Record | None]) -> None:
-    batches: dict[BulkStatement, list[Row]] = {}
+    batches: dict[BulkStatement, list[list[Any]]] = {}
     for record in records:
         before, is_cached = found.get(record.id), record.id in cached
+        new = row_from_record(record)
         statement: BulkStatement | None
         if before is None:
-            statement, row = _INSERT, row_from_record(record)
+            statement, values = _insertion(new)
         else:
-            statement, row = _changes(before, record, if_unchanged=is_cached)
+            statement, values = _changes(row_from_record(before), new, _COMPARED if is_cached else _ONLY_ID)
         if statement is not None:
-            batches.setdefault(statement, []).append(row)
+            batches.setdefault(statement, []).append(values)
         elif is_cached:  # it would not be compared
             raise StaleCache
     for statement, rows in batches.items():
@@ -162,54 +170,78 @@ def _write(cursor: Cursor, found: Found, records: Sequence[Record], cached: Mapp
             raise StaleCache
 
 
-def _changes(before: Record, after: Record, *, if_unchanged: bool) -> tuple[BulkStatement | None, Row]:
-    """Return the UPDATE of the columns that differ, and its parameters. None: no column differs.
+# ── statements ──────────────────────────────────────────────────────────────────────────────────────────────────
+#
+# NULL is written into the statement, and bytes are bound as bytearray: for None and bytes, Python searches for adapters
+# each time, which takes longer than to bind all other values of the row.
 
-    Writing only those columns spares indexes and keeps unknown columns.
-    """
-    old, new = row_from_record(before), row_from_record(after)
+
+def _insertion(new: Row) -> tuple[BulkStatement, list[Any]]:
+    """Return the INSERT of the columns that are not NULL, and its parameters."""
     columns: list[int] = []
     values: list[Any] = []
     for column, value in enumerate(new):
-        if value != old[column]:
+        if value is not None:
             columns.append(column)
-            values.append(value)
-    if not columns:
-        return None, ()
-    if if_unchanged:
-        return _update_if_unchanged(tuple(columns)), (*values, *compared_values(old))
-    return _update(tuple(columns)), (*values, before.id)
+            values.append(bytearray(value) if type(value) is bytes else value)
+    return _insert(tuple(columns)), values
+
+
+def _changes(old: Row, new: Row, compared: Columns) -> tuple[BulkStatement | None, list[Any]]:
+    """Return the UPDATE of the columns that differ, and its parameters. None: no column differs.
+
+    It applies only if the columns `compared` still have their old values. Writing only the columns that differ spares
+    indexes and keeps unknown columns.
+    """
+    changed: list[int] = []
+    cleared: list[int] = []
+    equal: list[int] = []
+    values: list[Any] = []
+    for column in compress(_ALL_COLUMNS, map(ne, old, new)):
+        value = new[column]
+        if value is None:
+            cleared.append(column)
+        else:
+            changed.append(column)
+            values.append(bytearray(value) if type(value) is bytes else value)
+    if not changed and not cleared:
+        return None, values
+    for column in compared:
+        value = old[column]
+        if value is not None:
+            equal.append(column)
+            values.append(bytearray(value) if type(value) is bytes else value)
+    return _update(tuple(changed), tuple(cleared), tuple(equal), compared), values
 
 
 _ALL_COLUMNS = tuple(range(len(FIELDS)))
+_COMPARED = tuple(map(FIELDS.index, COMPARED))
+_ONLY_ID = (FIELDS.index("id"),)
+_MAX_STATEMENTS = 256
 
 
-_INSERT_MANY = f"INSERT INTO onceward_records ({COLUMNS}) VALUES {{}} ON CONFLICT (id) DO NOTHING"  # noqa: S608 (names of fields)
-_INSERT = BulkStatement(_INSERT_MANY.format(f"({', '.join('?' * len(FIELDS))})"), _INSERT_MANY, len(FIELDS))
+@lru_cache(_MAX_STATEMENTS)
+def _insert(columns: Columns) -> BulkStatement:
+    """Return the INSERT of these columns, which writes nothing if the record exists."""
+    names = ", ".join(FIELDS[column] for column in columns)
+    many = f"INSERT INTO onceward_records ({names}) VALUES {{}} ON CONFLICT (id) DO NOTHING"  # noqa: S608 (names of fields)
+    return BulkStatement(many.format(f"({', '.join('?' * len(columns))})"), many, len(columns))
 
 
-@cache
-def _update(columns: Columns) -> BulkStatement:
-    """Return the UPDATE of these columns. Parameters: the new values and the id."""
-    return _update_statement(columns, ("id = ",))
+@lru_cache(_MAX_STATEMENTS)
+def _update(changed: Columns, cleared: Columns, equal: Columns, compared: Columns) -> BulkStatement:
+    """Return the UPDATE that sets `changed`, sets `cleared` to NULL, and applies only if `compared` are unchanged.
 
-
-@cache
-def _update_if_unchanged(columns: Columns) -> BulkStatement:
-    """Return the UPDATE that applies only if the record still has the values of `compared_values`."""
-    return _update_statement(columns, _UNCHANGED, f" AND coalesce(min_reader, 1) <= {READER}")
-
-
-_UNCHANGED = tuple(f"{name} = " if name == "id" else f"{name} IS " for name in COMPARED)
-
-
-def _update_statement(columns: Columns, conditions: Sequence[str], extra_condition: str = "") -> BulkStatement:
-    names = [FIELDS[n] for n in columns]
-    one = f"UPDATE onceward_records SET {', '.join(f'{name} = ?' for name in names)} WHERE "  # noqa: S608 (names of fields)
-    many = ", ".join(f"{name} = new.column{n}" for n, name in enumerate(names, 1))
-    compared = " AND ".join(f"{part}new.column{n}" for n, part in enumerate(conditions, len(names) + 1))
-    return BulkStatement(
-        one + " AND ".join(f"{part}?" for part in conditions) + extra_condition,
-        f"UPDATE onceward_records SET {many} FROM (VALUES {{}}) AS new WHERE {compared}{extra_condition}",  # noqa: S608 (names of fields)
-        len(names) + len(conditions),
-    )
+    `equal` are those of `compared` that are not NULL. Parameters: the values of `changed` and of `equal`.
+    """
+    settings = [f"{FIELDS[column]} = {{}}" for column in changed]
+    settings += [f"{FIELDS[column]} = NULL" for column in cleared]
+    conditions = [f"{FIELDS[column]} = {{}}" for column in equal]
+    conditions += [f"{FIELDS[column]} IS NULL" for column in compared if column not in equal]
+    if compared is not _ONLY_ID:
+        conditions.append(f"coalesce(min_reader, 1) <= {READER}")
+    width = len(changed) + len(equal)
+    parts = f"UPDATE onceward_records SET {', '.join(settings)}", f"WHERE {' AND '.join(conditions)}"  # noqa: S608 (names of fields)
+    one = " ".join(parts).format(*"?" * width)
+    many = " FROM (VALUES {{}}) AS new ".join(parts).format(*(f"new.column{n}" for n in range(1, width + 1)))
+    return BulkStatement(one, many, width)
