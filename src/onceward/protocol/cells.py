@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from .record import NO_OWNER, AfterCrash, Record, RecordState
-from .requests import FOREVER, ClaimRequest, Complete, Fail, Park, Release, Renewal, Resolve, Verdict
+from .requests import ClaimRequest, Complete, Fail, Park, Release, Renewal, Resolve, Verdict
 
 KEEP_UNFINISHED = 30 * 24 * 3600 * 1_000_000
 """An unfinished attempt that is not retried for 30 days is given up: far longer than any sender keeps retrying."""
@@ -195,7 +195,7 @@ def complete_record(record: Record, request: Complete | Resolve, now: int) -> St
         "",  # error
         False,  # noqa: FBT003 (final)
         None,  # retry_at
-        None if validity is FOREVER else validity.end(now),
+        validity.until if validity.lasting is None else now + validity.lasting,  # valid_until
         validity.slide,
     ), OK
 
