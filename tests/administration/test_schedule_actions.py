@@ -88,3 +88,22 @@ def test_a_schedule_shows_its_slots(client: SyncClient, ran: list[datetime]) -> 
     assert admin.schedule("other") is None
     with pytest.raises(ConfigurationError, match="no schedule 'hourly'"):
         admin.limited(Visible(scopes=("default/other",))).pause_schedule("hourly")
+
+
+def test_a_schedule_whose_last_run_failed_is_failing(client: SyncClient) -> None:
+    start_at(client.clock, NEW_YEAR - timedelta(minutes=30))
+    fails = [True]
+
+    def report(_slot: datetime) -> None:
+        if fails[0]:
+            raise ValueError("no data")
+
+    runner = Runner(client, report, "0 * * * *", name="report", final=ValueError)
+    runner.run_due()
+    admin = admin_of(client)
+    assert admin.schedules()[0].standing == "ok"
+    runner.sleep_until(NEW_YEAR + timedelta(minutes=30))
+    assert admin.schedules()[0].standing == "failing"
+    fails[0] = False
+    runner.sleep_until(NEW_YEAR + timedelta(minutes=90))
+    assert admin.schedules()[0].standing == "ok"

@@ -6,6 +6,7 @@ import importlib
 import re
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from onceward.cli.exit_codes import Exit
 from onceward.cli.settings import VARIABLES
+from onceward.errors import ResultNotStored
 from tests.cli.calls import call
 
 APP = """
@@ -38,6 +40,16 @@ class Invoice(BaseModel):
 def charge(n: int) -> Receipt:
     raise TimeoutError
 
+@once(name="wire", key="wire:{n}", window="forever")
+def wire(n: int) -> str:
+    raise TimeoutError
+
+plain = Once("sqlite:///onceward.db", app="shop", after_crash="park")
+
+@plain(name="mail", key="mail:{n}")
+def mail(n: int) -> None:
+    raise TimeoutError
+
 @once(name="bill", key="bill:{n}")
 def bill(n: int) -> list[Invoice]:
     raise TimeoutError
@@ -47,7 +59,7 @@ RECEIPT = '{"id": "r1", "amount": "1.50", "day": "2026-01-31"}'
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A program with two parked calls."""
+    """A program with parked calls."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     for variable in VARIABLES.values():
@@ -56,8 +68,11 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     module = importlib.import_module("typed_shop")
     module.charge.outcome(7)
     module.bill.outcome(7)
+    module.wire.outcome(7)
+    module.mail.outcome(7)
     yield module
     module.once.close()
+    module.plain.close()
     del sys.modules["typed_shop"]
 
 
@@ -90,6 +105,36 @@ def test_another_type_or_function_is_refused_and_nothing_changes(shop: Any, resu
     assert "Traceback" not in refused.stderr
     assert re.search(says, refused.stderr), refused.stderr
     assert shop.charge.read(7).state == "PARKED"
+
+
+@pytest.mark.parametrize("finding", ["--applied", "--abandon"])
+def test_a_resolved_key_is_kept_for_the_window_that_its_operation_declares(shop: Any, finding: str) -> None:
+    resolved = call("resolve", "wire:7", finding, "--yes")
+    assert "until its window has ended: forever, as the operation declares" in resolved.stderr
+    assert shop.wire.read(7).valid_until is None
+    resolved = call("resolve", "charge:7", finding, "--window", "forever", "--yes")
+    assert "forever, from --window" in resolved.stderr
+    assert shop.charge.read(7).valid_until is None
+
+
+def test_a_key_without_a_declared_operation_is_kept_for_a_day(shop: Any) -> None:
+    shop.once.outcome("by hand", raise_timeout)
+    resolved = call("resolve", "by hand", "--abandon", "--yes")
+    assert "24h, from default" in resolved.stderr
+    entry = shop.once.read("by hand")
+    assert entry.valid_until - entry.updated_at == timedelta(hours=24)
+
+
+def raise_timeout() -> None:
+    raise TimeoutError
+
+
+def test_without_a_result_a_call_says_so_and_is_not_run_again(shop: Any) -> None:
+    assert call("resolve", "wire:7", "--applied", "--yes").exit_code == 0
+    with pytest.raises(ResultNotStored, match=r"an operator resolved the key without one .*--result JSON"):
+        shop.wire(7)
+    assert call("resolve", "mail:7", "--applied", "--yes").exit_code == 0
+    assert shop.mail(7) is None
 
 
 def test_app_requires_applied(shop: Any) -> None:

@@ -14,7 +14,16 @@ from onceward.errors import ConfigurationError
 from onceward.protocol.record import Record
 from onceward.protocol.requests import FOREVER, ClaimRequest, Complete, Validity, Verdict
 from onceward.protocol.transitions import claim, settle
-from onceward.protocol.window import Window, calendar, forever, lasting, next_local_date, parse_window, sliding
+from onceward.protocol.window import (
+    Window,
+    calendar,
+    forever,
+    lasting,
+    next_local_date,
+    parse_window,
+    sliding,
+    window_from_text,
+)
 
 HOUR = 3_600_000_000
 DAY = 24 * HOUR
@@ -176,5 +185,11 @@ def test_a_window_counts_since_completion_or_attempt_and_nothing_else() -> None:
         (calendar("Europe/Berlin"), "calendar day in Europe/Berlin"),
     ],
 )
-def test_a_window_describes_itself(window: Window, text: str) -> None:
+def test_a_window_describes_itself_and_is_read_back(window: Window, text: str) -> None:
     assert str(window) == text
+    assert window_from_text(text) == window
+
+
+@pytest.mark.parametrize("text", ["", "lasting", "lasting long", "calendar day in Nowhere", "until noon"])
+def test_a_text_that_describes_no_window_is_not_read(text: str) -> None:
+    assert window_from_text(text) is None

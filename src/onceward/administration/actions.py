@@ -16,9 +16,9 @@ from onceward.protocol.hints import cli_command
 from onceward.protocol.message_note import is_parked_message
 from onceward.protocol.note import SAGA, note_without_input
 from onceward.protocol.record import Record, RecordState
-from onceward.protocol.requests import Resolution, Resolve
+from onceward.protocol.requests import Resolution, Resolve, Validity
 from onceward.protocol.transitions import Row, row_of
-from onceward.protocol.window import parse_window
+from onceward.protocol.window import Window, parse_window
 from onceward.results.codec import PLAIN, Encoded, is_encrypted
 from onceward.results.stored_input import stored_input_bytes
 from onceward.sagas.admin import (
@@ -54,7 +54,7 @@ class Action(Struct, frozen=True, kw_only=True):
     - `forget`: free the key, so that the next delivery runs as new work.
 
     `force` includes records with a live owner. `result` is what deliveries get after `resolve` as applied, and `window`
-    how long they get it.
+    how long they get it. Without `window`, it is the window that the operation declares, or 24 hours if it is unknown.
     """
 
     verb: Verb
@@ -63,7 +63,7 @@ class Action(Struct, frozen=True, kw_only=True):
     undo: bool = False
     force: bool = False
     result: Any = None
-    window: str = DEFAULT_WINDOW
+    window: str = ""
 
     @property
     def name(self) -> str:
@@ -122,7 +122,8 @@ def checked(action: Action) -> Action:
         raise ConfigurationError("undo requires finding='not_applied'")
     if action.result is not None and action.finding != "applied":
         raise ConfigurationError("a result requires finding='applied'")
-    parse_window(action.window)
+    if action.window:
+        parse_window(action.window)
     return action
 
 
@@ -135,11 +136,17 @@ def encode_plain(value: Any, record: Record) -> Encoded:
     return PLAIN.encode(value, record.id, record.cycle)
 
 
-def plan(action: Action, record: Record, now: int, encode: Encode = encode_plain) -> Resolve | Forget:
-    """Return the request for this record, or raise ActionRefused. `encode` encodes the result of `resolve`."""
+def plan(
+    action: Action, record: Record, now: int, encode: Encode = encode_plain, declared: Window | None = None
+) -> Resolve | Forget:
+    """Return the request for this record, or raise ActionRefused.
+
+    `encode` encodes the result of `resolve`. `declared` is the window of the operation, if it is known.
+    """
     try:
         if action.verb == "resolve":
-            return _resolve(action, record, now, encode)
+            window = parse_window(action.window or declared or DEFAULT_WINDOW)
+            return _resolve(action, record, now, encode, window.validity(now))
         return _OTHERS[action.verb](action, record, now)
     except OncewardError as error:
         raise ActionRefused(str(error)) from error
@@ -181,14 +188,13 @@ def _retry(_action: Action, record: Record, now: int) -> Resolve:
     return Resolve(record.id, record.token, Resolution.NOT_APPLIED, state_seen=RecordState.FAILED)
 
 
-def _resolve(action: Action, record: Record, now: int, encode: Encode) -> Resolve:
+def _resolve(action: Action, record: Record, now: int, encode: Encode, validity: Validity) -> Resolve:
     resolution = Resolution(str(action.finding))
     abandons = action.undo or resolution is Resolution.ABANDON
     if record.state is not RecordState.PARKED and not (abandons and may_be_abandoned(record, now)):
         raise ActionRefused(f"there is nothing to resolve: it is {state_text(record, now)}, not PARKED")
     if action.undo and not record.note.get(SAGA):
         raise ActionRefused("it is not a saga: there is nothing to undo", usage=True)
-    validity = parse_window(action.window).validity(now)
     if action.undo:
         return compensation_request(record, now, validity)
     if record.note.get(SAGA):

@@ -22,7 +22,8 @@ from onceward.protocol.audit import AuditSignature, signature
 from onceward.protocol.note import SAGA
 from onceward.protocol.ports import Store
 from onceward.protocol.record import Record, RecordState
-from onceward.protocol.requests import ExpectedRecord, Resolve, Verdict
+from onceward.protocol.requests import Answer, ExpectedRecord, Resolve, Verdict
+from onceward.protocol.window import Window
 from onceward.sagas.admin import requeue
 
 from .actions import (
@@ -40,6 +41,7 @@ from .actions import (
     is_offered,
     plan,
 )
+from .policy_text import declared_window
 from .visible import ALL, Visible
 
 MAX_TARGETS: Final = 1000
@@ -180,6 +182,7 @@ async def _apply_batch(
 ) -> list[str]:
     """Change the records. Return for each an empty text, or why it was not changed."""
     answers = await store.read([target.id for target in batch], timeout=TIMEOUT)
+    windows = await _declared_windows(store, action, answers)
     reasons = [""] * len(batch)
     requests: dict[int, Resolve | Forget] = {}
     records: dict[int, Record] = {}
@@ -193,7 +196,8 @@ async def _apply_batch(
             reasons[number] = ONLY_FORGET
         else:
             try:
-                requests[number], records[number] = plan(action, record, answer.now, encode), record
+                declared = windows.get(record.scope)
+                requests[number], records[number] = plan(action, record, answer.now, encode, declared), record
             except ActionRefused as refusal:
                 reasons[number] = refusal.reason
     for number, verdict in (await _send(store, requests, records, signed)).items():
@@ -202,6 +206,14 @@ async def _apply_batch(
         if not reasons[number] and isinstance(request, Resolve) and records[number].note.get(SAGA):
             await requeue(store, request, records[number], token_bytes(16), signed.who)
     return reasons
+
+
+async def _declared_windows(store: Store, action: Action, answers: Sequence[Answer]) -> dict[str, Window | None]:
+    """Return the windows that the operations of these records declare, if the action needs them, by scope."""
+    if action.verb != "resolve" or action.window:
+        return {}
+    scopes = dict.fromkeys(answer.record.scope for answer in answers if answer.record is not None)
+    return {scope: await declared_window(store, scope) for scope in scopes}
 
 
 async def _send(

@@ -231,7 +231,21 @@ class ScheduleRow(Struct, frozen=True, kw_only=True):
     paused: bool = False
     running: bool = False
     last_run: KeyRow | None = None
+    """The record of its latest slot that was started."""
+
     declared: bool = False
+
+    @property
+    def standing(self) -> str:
+        """Its state in one word: paused, overdue, running, failing (the last run failed or is parked), or ok."""
+        if self.paused:
+            return "paused"
+        if self.overdue:
+            return "overdue"
+        if self.running:
+            return "running"
+        unfinished = (RecordState.FAILED, RecordState.PARKED)
+        return "failing" if self.last_run is not None and self.last_run.state in unfinished else "ok"
 
 
 class ScheduleDetail(Struct, frozen=True):

@@ -9,6 +9,7 @@ from onceward.keys.key import Scope, make_key, parse_scope
 from onceward.protocol.operation_names import DECLARATION
 from onceward.protocol.ports import Store
 from onceward.protocol.record import AfterCrash, Record
+from onceward.protocol.window import Window, window_from_text
 
 from .times import moment, span
 
@@ -42,6 +43,12 @@ def declared_policy(declared: StoredDeclaration) -> list[str]:
         f"Declared key: {declared.key}; fingerprint: {declared.fingerprint}.",
         f"Declared: {times}, {attempts}; after a crash: {declared.after_crash}.",
     ]
+
+
+async def declared_window(store: Store, scope: str) -> Window | None:
+    """Return the window that the operation of this scope declares; None if it is unknown."""
+    declared = await declaration_of(store, scope)
+    return None if declared is None else window_from_text(declared.window)
 
 
 async def declaration_of(store: Store, scope: str) -> StoredDeclaration | None:

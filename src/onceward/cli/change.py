@@ -11,9 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
+from msgspec.structs import replace
 
 from onceward.administration import bulk
 from onceward.administration.actions import ALIVE, CHANGED, NEWER, Action, ActionRefused, Encode, encode_plain, plan
+from onceward.administration.policy_text import declared_window
 from onceward.administration.typed_result import encode_typed
 from onceward.client.audit_identity import user_and_host
 from onceward.client.base import BaseClient
@@ -25,6 +27,7 @@ from onceward.protocol.audit import signature
 from onceward.protocol.note import SAGA
 from onceward.protocol.ports import Filter, Store
 from onceward.protocol.record import Record
+from onceward.protocol.window import Window
 from onceward.results.codec import Encoded
 from onceward.runtime.bridge import run
 
@@ -174,7 +177,9 @@ def _finding_options(command: Command) -> Command:
 @click.option("--undo", is_flag=True, help="For a saga, with --not-applied: do not retry; undo its steps.")
 @click.option("--result", metavar="JSON", help="With --applied: the result that deliveries get.  [default: null]")
 @APP
-@setting_option("--window", metavar="DURATION", help="How long the result is replayed, or: forever.  [default: 24h]")
+@setting_option(
+    "--window", metavar="DURATION", help="How long the result is replayed, or: forever.  [default: as declared]"
+)
 @WHY
 @YES
 @common_options
@@ -193,6 +198,9 @@ def resolve(
     With --app, the result is checked against the return type of the function, and stored as a call would store it.
     Without it, the result is stored as plain JSON values, not encrypted. It is not written to the audit trail.
 
+    The record is kept for the window that its operation declares. For a key without a declared operation, such as one
+    of `once.run`, it is kept for --window, or 24 hours.
+
     For a saga, record how the step that blocks it ended (`onceward sagas` shows which). The next delivery or a
     recovery worker then continues the saga; after --abandon, it is undone. If the step was certainly not done and must
     not be done, use --not-applied --undo. You can use both until a worker has continued the saga.
@@ -210,7 +218,6 @@ def resolve(
         finding=finding,  # type: ignore[arg-type]  # one of the options above
         undo=undo,
         result=_parse_result(result),
-        window=current_settings()["window"].value,
     )
     check_reason(action, why)
     encode: Encode = lambda value, record: encode_result(value, result, record, app)  # noqa: E731 (short)
@@ -218,12 +225,23 @@ def resolve(
         record, now = find_one(store, key, scope())
         if app is not None and record.note.get(SAGA):
             raise CommandError("--app does not apply to sagas → resolve it in Python: saga.resolve(…)", Exit.USAGE)
+        window, action = _with_window(action, run(declared_window(store, record.scope)))
         check_allowed(action, record, now, encode)
         ask(f"Resolve 1 record as {finding.replace('_', ' ')}", [record_line(record, now)], yes=yes)
         change(store, action, [record], why, encode)
     if finding == "applied" and result is None:
-        click.echo("No --result was given: deliveries get null.", err=True)
+        click.echo("No --result was given: deliveries get null, or ResultNotStored if the type is another.", err=True)
+    if finding != "not_applied":
+        click.echo(f"It does not run again until its window has ended: {window}.", err=True)
     print_done(f"resolved as {finding.replace('_', ' ')}", [record])
+
+
+def _with_window(action: Action, declared: Window | None) -> tuple[str, Action]:
+    """Return which window applies, in words, and the action with it. The operation's own is the default."""
+    setting = current_settings()["window"]
+    if setting.source != "--window" and declared is not None:
+        return f"{declared}, as the operation declares", action
+    return f"{setting.value}, from {setting.source}", replace(action, window=setting.value)
 
 
 def _check_finding(finding: str | None, result: str | None, app: str | None, *, undo: bool) -> str:

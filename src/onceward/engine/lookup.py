@@ -29,8 +29,8 @@ def lookup_outcome(engine: Engine, job: Job) -> Replayed[Any] | None:
     data = done.result
     if not job.policy.store_result:
         value = None
-    elif data is None:
-        return None  # the claim reads the full record, which says why the result was not stored
+    elif data is None or job.codec.lacks_result(data):
+        return None  # the claim reads the full record, which says why there is no result
     elif engine.runtime.supports_cancellation and unpacked_size(data) > SMALL_BYTES:
         return None
     else:

@@ -11,8 +11,9 @@ from onceward.keys.fingerprint import differing_arguments
 from onceward.protocol.cells import attempts_used_up
 from onceward.protocol.outcome import Failed, Mismatch, Outcome, Parked, Replayed, Running
 from onceward.protocol.policy import SECOND
+from onceward.protocol.record import Record
 from onceward.protocol.requests import Answer, Verdict
-from onceward.protocol.unstored import unstored_reason
+from onceward.protocol.unstored import RESOLVED_WITHOUT, unstored_reason
 from onceward.results.reader import UndeclaredClass
 
 from .engine import Engine
@@ -47,18 +48,7 @@ async def _outcome(engine: Engine, job: Job, answer: Answer, *, waited: bool) ->
         )
     match answer.verdict:
         case Verdict.REPLAY:
-            value = None
-            if record.result is not None and job.policy.store_result:
-                try:
-                    value = await engine.decode(job.codec, record.result, record.id, record.cycle)
-                except UndeclaredClass as error:
-                    if job.codec.is_declared:
-                        raise error.with_key(text) from error.__cause__
-                    return replace(replayed_outcome(job, record, None), stored=False, unstored=_undeclared_text(error))
-                except ResultError as error:
-                    raise error.with_key(text) from error.__cause__
-            outcome = replayed_outcome(job, record, value)
-            return outcome if outcome.stored else replace(outcome, unstored=unstored_reason(record.note))
+            return await _replayed(engine, job, record)
         case Verdict.RUNNING:
             return Running(
                 key=text,
@@ -96,6 +86,24 @@ async def _outcome(engine: Engine, job: Job, answer: Answer, *, waited: bool) ->
                 error_type=record.error_type,
                 error=record.error,
             )
+
+
+async def _replayed(engine: Engine, job: Job, record: Record) -> Outcome[Any]:
+    """Return the outcome of a completed key, with its stored result or the reason why there is none."""
+    value = None
+    if record.result is not None and job.policy.store_result:
+        if job.codec.lacks_result(record.result):
+            return replace(replayed_outcome(job, record, None), stored=False, unstored=RESOLVED_WITHOUT)
+        try:
+            value = await engine.decode(job.codec, record.result, record.id, record.cycle)
+        except UndeclaredClass as error:
+            if job.codec.is_declared:
+                raise error.with_key(job.key.text) from error.__cause__
+            return replace(replayed_outcome(job, record, None), stored=False, unstored=_undeclared_text(error))
+        except ResultError as error:
+            raise error.with_key(job.key.text) from error.__cause__
+    outcome = replayed_outcome(job, record, value)
+    return outcome if outcome.stored else replace(outcome, unstored=unstored_reason(record.note))
 
 
 def _undeclared_text(error: UndeclaredClass) -> str:

@@ -11,12 +11,14 @@ NOT_NAMED: Final = "is not named in the return annotation"
 NOT_FOUND_BY_NAME: Final = "cannot be found by its name in its module"
 LIMIT: Final = "and the limit is"
 OVER_LIMIT: Final = "larger than max_response"
+RESOLVED_WITHOUT: Final = "an operator resolved the key without one"
 MAX_LENGTH: Final = 300  # characters
 
 _HINTS: Final = {
     NOT_NAMED: "annotate the function with what it returns: -> Receipt",
     NOT_FOUND_BY_NAME: "declare the class: once.claim(key, type=Receipt), or define it at the top of its module",
     OVER_LIMIT: "raise max_response=, or send a smaller response",
+    RESOLVED_WITHOUT: "pass it to resolve: --result JSON, and --app MODULE:FUNCTION to check its type",
     LIMIT: "raise max_result_bytes, or return a reference to it",
 }
 _DEFAULT_HINT: Final = "return something storable, or declare store_result=False"

@@ -22,6 +22,7 @@ from .requests import FOREVER, Validity
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+SINCE_ATTEMPT = " since the attempt"
 
 
 class Window(Struct, frozen=True, dict=True):
@@ -65,7 +66,7 @@ class Window(Struct, frozen=True, dict=True):
                 return f"calendar day in {self.zone}"
             case _:
                 return f"{self.kind} {format_duration(self.length)}" + (
-                    " since the attempt" if self.since == "attempt" else ""
+                    SINCE_ATTEMPT if self.since == "attempt" else ""
                 )
 
 
@@ -114,6 +115,27 @@ def parse_window(value: Window | Duration) -> Window:
     if value == "forever":
         return forever
     return lasting(value)
+
+
+def window_from_text(text: str) -> Window | None:
+    """Return the window whose `str()` this is, as declarations store it; None if it is not one."""
+    if text == "forever":
+        return forever
+    kind, _, rest = text.partition(" ")
+    try:
+        match kind:
+            case "lasting" if rest.endswith(SINCE_ATTEMPT):
+                return lasting(rest.removesuffix(SINCE_ATTEMPT), since="attempt")
+            case "lasting":
+                return lasting(rest)
+            case "sliding":
+                return sliding(rest)
+            case "calendar":
+                return calendar(rest.removeprefix("day in "))
+            case _:
+                return None
+    except ConfigurationError:  # written by another version
+        return None
 
 
 def next_local_date(instant: int, zone: str) -> int:

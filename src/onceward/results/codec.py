@@ -199,6 +199,13 @@ class Codec:
             body = self._unwrap(body, data[2], header, _place(record_id, cycle))
         return self._decode(body)
 
+    def lacks_result(self, data: bytes) -> bool:
+        """Return whether the stored result is null, although the declared type does not allow None.
+
+        A function cannot store that. An operator did, who resolved the key without a result.
+        """
+        return data == _ENCODED_NONE and not self._returns_none
+
     def _digest(self, plain: bytes, record_id: bytes) -> bytes:
         if self._cipher is None:
             return plain if len(plain) < _DIGEST else _blake2b(plain, digest_size=_DIGEST).digest()

@@ -51,7 +51,7 @@ async def show(visit: Visit) -> Response:
 
 def schedule_row(visit: Visit, one: ScheduleRow) -> dict[str, Any]:
     return {
-        "state": state_of(one),
+        "state": one.standing,
         "name": one.name,
         "pattern": one.pattern,
         "pattern_text": one.pattern_text or one.pattern,
@@ -61,10 +61,6 @@ def schedule_row(visit: Visit, one: ScheduleRow) -> dict[str, Any]:
         "missed": one.missed,
         "href": visit.url(f"schedules/{one.name}") if one.declared else "",
     }
-
-
-def state_of(one: ScheduleRow) -> str:
-    return "paused" if one.paused else "overdue" if one.overdue else "running" if one.running else "ok"
 
 
 @PAGE.get("/{name:path}")
@@ -87,7 +83,7 @@ async def show_one(visit: Visit) -> Response:
         for slot, record in detail.slots
     ]
     table = Table("slots", SLOT_COLUMNS, rows, NO_SLOTS, now=now)
-    return visit.table("schedule.html", table, detail=detail, row=detail.row, state=state_of(detail.row))
+    return visit.table("schedule.html", table, detail=detail, row=detail.row, state=detail.row.standing)
 
 
 @PAGE.post("-action/{verb}")
