@@ -64,7 +64,7 @@ def own_pool(url: str) -> Iterator[Pool]:
 
 async def take_and_return(pool: Pool, runtime: Runtime) -> None:
     connection = await pool.acquire(runtime, time.monotonic() + SECONDS)
-    await runtime.sleep(0)  # a connection that is in use: otherwise no task would ever wait for one
+    await runtime.sleep(0)  # use the connection: otherwise no task would ever wait for one
     pool.release(connection)
 
 
@@ -128,7 +128,7 @@ def repeated(call: Callable[[], object]) -> Block:
 
 
 def by_tasks(runner: asyncio.Runner, callers: int, call: Callable[[], Coroutine[Any, Any, None]]) -> Block:
-    """Let this many tasks share the operations of a block."""
+    """Return a block whose operations are shared by `callers` tasks."""
 
     async def together(times: int) -> None:
         left = iter(range(times))

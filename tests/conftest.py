@@ -79,7 +79,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def _logging_stays_as_it_was() -> Iterator[None]:
-    """Undo what a command or a framework that ran in this process has set: it ends with its process otherwise."""
+    """Undo changes of logging by commands and frameworks. Outside of tests, such changes end with their process."""
     root = logging.getLogger()
     level, handlers = root.level, tuple(root.handlers)
     yield

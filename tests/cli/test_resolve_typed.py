@@ -95,7 +95,7 @@ def test_the_result_has_the_type_that_the_function_declares(shop: Any, name: str
     [
         ('{"id": "r1"}', "typed_shop:charge", r"the JSON is not a Receipt.*amount"),
         ('"r1"', "typed_shop:once", "the JSON is not a Receipt"),
-        (RECEIPT, "typed_shop:bill", "is the function of shop/bill, and this record is of shop/charge"),
+        (RECEIPT, "typed_shop:bill", "is the function of shop/bill, but this record belongs to shop/charge"),
         (RECEIPT, "typed_shop:Receipt", "declares no function for shop/charge"),
     ],
 )

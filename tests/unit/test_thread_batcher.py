@@ -145,7 +145,7 @@ def test_no_caller_starves_and_the_leader_changes() -> None:
 
 @pytest.fixture
 def no_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no follower wake by itself: each must be woken."""
+    """Prevent followers from waking by themselves: another thread must wake each of them."""
     monkeypatch.setattr(thread_batcher, "CHECK_INTERVAL", 10 * TOO_LONG)
 
 

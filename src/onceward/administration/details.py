@@ -125,7 +125,7 @@ async def parked(admin: Admin, wanted: ListingFilter, cursor: str | None, limit:
 
 
 async def dead_letters(admin: Admin, cursor: str | None, limit: int) -> DeadLetters:
-    """Return the parked messages, and the counts of those that were moved to a dead letter queue."""
+    """Return the parked messages, and how many messages were moved to a dead letter queue, by scope."""
     totals = await totals_of(admin, DAY)
     moved = {} if totals is None else {scope: totals.total("dead_lettered", scope) for scope in totals.scopes}
     wanted = ListingFilter(states=(RecordState.PARKED,))

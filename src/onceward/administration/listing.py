@@ -82,7 +82,7 @@ def _sort_key(record: Record) -> tuple[int, bytes]:
 
 
 async def visible_page(admin: Admin, wanted: ListingFilter, *, cursor: str | None = None, limit: int) -> ListingPage:
-    """Return a page of what the operator may see. It is empty if nothing of it is visible."""
+    """Return a page of the matching records that the operator may see. It is empty if there are none."""
     narrowed = admin.visible.narrow(checked(wanted))
     if narrowed is None:
         [answer] = await admin.store.read([bytes(32)], timeout=TIMEOUT)
@@ -91,7 +91,7 @@ async def visible_page(admin: Admin, wanted: ListingFilter, *, cursor: str | Non
 
 
 async def all_visible(admin: Admin, wanted: ListingFilter, *, limit: int) -> tuple[list[Record], int, bool]:
-    """Return up to `limit` records, the store's time, and whether there are more. Pages are read until then."""
+    """Return up to `limit` records, the store's time, and whether there are more. Read as many pages as needed."""
     found: list[Record] = []
     cursor: str | None = None
     while True:
@@ -133,7 +133,7 @@ def encode_cursor(cursor: bytes | None) -> str | None:
 
 
 def decode_cursor(text: str) -> bytes:
-    """Return the cursor that `encode_cursor` made into a text."""
+    """Return the cursor that `encode_cursor` encoded as text."""
     text = text[:MAX_CURSOR]
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

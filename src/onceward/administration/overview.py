@@ -47,7 +47,7 @@ async def read_overview(admin: Admin, hours: int) -> Overview:
     found = await read_unfinished(admin)
     if admin.visible.everything:
         states = await listing.count_unfinished(admin.store, MAX_COUNTED)
-    else:  # the index does not know scopes: what was read is counted
+    else:  # the index has no scopes: count the records that were read
         states = {state: Capped(len(records), found.more[state]) for state, records in found.records.items()}
     rows, cursors = await schedule_rows(admin.store, visible_schedules(admin), totals)
     broken = broken_rules(totals, found, cursors, admin.thresholds)

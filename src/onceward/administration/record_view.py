@@ -84,7 +84,7 @@ def record_as_json(record: Record, now: int) -> dict[str, Any]:
 
 
 def worker_rows(pending: Sequence[Record], now: int) -> list[WorkerRow]:
-    """Return the owners of live leases, those that hold the most first."""
+    """Return the owners of live leases. The owner with the most leases is first."""
     by_owner: dict[str, list[Record]] = {}
     for record in pending:
         if row_of(record, now) is Row.PENDING_LIVE:

@@ -44,9 +44,9 @@ def visible_schedules(admin: Admin) -> list[Schedule]:
 async def schedule_rows(
     store: Store, schedules: Sequence[Schedule], totals: CounterTotals | None
 ) -> tuple[list[ScheduleRow], list[tuple[Record, int]]]:
-    """Return all schedules, and the records of their cursors. Two reads for all declared ones.
+    """Return all schedules, and the records of their cursors. Two store reads serve all declared schedules.
 
-    Schedules that are not declared are known by their counters.
+    The counters show which other schedules exist.
     """
     ids = [key.id for one in schedules for key in (*one.cursors, one.overlap_lock, one.pause)]
     answers = await store.read(ids, timeout=TIMEOUT) if ids else []
@@ -143,7 +143,7 @@ def last_slots(schedule: Schedule, now: int, limit: int = LAST_SLOTS) -> list[in
     return slots
 
 
-# ── what `Admin` calls ──
+# ── called by `Admin` ──
 
 
 async def rows(admin: Admin) -> list[ScheduleRow]:

@@ -287,8 +287,8 @@ def _operation(found: Any, app: str, record: Record) -> Operation:
         )
     if scope is None or (operation.scope.app, operation.scope.operation) != (scope.app, scope.operation):
         raise ConfigurationError(
-            f"{app} is the function of {operation.scope.text}, and this record is of {record.scope}",
-            hint="name the function that the record is of",
+            f"{app} is the function of {operation.scope.text}, but this record belongs to {record.scope}",
+            hint="name the function that the record belongs to",
         )
     return operation
 

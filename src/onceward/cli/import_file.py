@@ -103,7 +103,7 @@ def import_command(
     by_keys: bool,
     **options: Any,
 ) -> int:
-    """`options` are passed on to `import_file`."""
+    """Import the file. `options` are passed on to `import_file`."""
     from onceward.imports import import_file
     from onceward.people import MergeRule
     from onceward.people.stored_declaration import open_people

@@ -29,7 +29,7 @@ from .terminal_log import log_to_terminal
 
 SIGNALLED = 128  # as in shells
 REPORTED_SEPARATELY = frozenset({"missed", "failed"})
-"""Events that the results show."""
+"""Events that are not logged, because the printed results show them."""
 
 
 @program.command("schedule")

@@ -30,9 +30,10 @@ SETTINGS: dict[str, tuple[str, str]] = {
     "after_crash": ("rerun", "run: action after a crash"),
     "history": ("problems", "run: which events to keep"),
 }
-"""The default of each setting, and what it is for, short enough for 80 columns.
+"""The default and the purpose of each setting. The purposes are short enough for 80 columns.
 
-Settings of `run` do not apply to your Python code."""
+Settings of `run` do not apply to your Python code.
+"""
 
 DEFAULTS = {name: default for name, (default, _) in SETTINGS.items()}
 VARIABLES = {name: ENVIRONMENT if name == "store" else f"ONCEWARD_{name.upper()}" for name in DEFAULTS}

@@ -32,7 +32,7 @@ class Level(IntEnum):
 
 
 def level_of(action: Action) -> Level:
-    """Return the level that an action needs: the highest to delete what is known, or to override a live owner."""
+    """Return the level that an action needs: `ADMIN` to forget a record or to override a live owner."""
     return Level.ADMIN if action.verb == "forget" or action.force else Level.ACT
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Form = ImmutableMultiDict[str, str]
-MAX_DIGITS = 19  # of a 64-bit number; Python refuses to convert texts of thousands of digits
+MAX_DIGITS = 19  # of a 64-bit integer; for thousands of digits, `int` would raise
 
 
 def is_sync(people: object) -> bool:
@@ -37,7 +37,7 @@ def is_sync(people: object) -> bool:
 
 
 def whole_number(text: str, default: int) -> int:
-    """Return the number that a browser sent, or `default` if the text is something else."""
+    """Return the number that a browser sent, or `default` if the text is not a number."""
     return int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else default
 
 

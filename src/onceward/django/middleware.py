@@ -134,7 +134,7 @@ class IdempotencyMiddleware:
         job = config.job(parsed, identity_of(request, principal), digest)
         return config.quota_response(job) or job
 
-    # ── running the view: one flow, which a sync view never suspends ────────────────────────────────────────────
+    # ── running the view: with a sync view, the flow never suspends ─────────────────────────────────────────────
 
     async def _respond(self, request: Any, config: IdempotencyConfig, required: bool) -> Any:  # noqa: FBT001 (from `_find`)
         setattr(request, HANDLED_ATTRIBUTE, True)

@@ -56,7 +56,7 @@ class FollowedStore:
 
 
 class ForwardedCalls:
-    """The capabilities of the followed store: each call goes to the store that answers now."""
+    """The capabilities of the followed store. Each call is forwarded to the store that is followed at that time."""
 
     def __init__(self, call: Callable[..., Any]) -> None:
         self._call = call
@@ -69,7 +69,7 @@ class ForwardedCalls:
 
 
 def forwarded_verb(verb: str) -> Callable[..., Any]:
-    """Return a verb of the followed store: each call goes to the store that answers now."""
+    """Return a method that forwards each call to the store that is followed at that time."""
 
     async def forward(store: DjangoStore, *arguments: Any, **options: Any) -> Any:
         return await store._call(verb, *arguments, **options)  # noqa: SLF001 (its own method)
@@ -218,11 +218,11 @@ class DjangoStore(Capabilities):
     history = property(lambda self: self._forwarded_outside_tests())
 
     def _forwarded_if(self, capability: str) -> Any:
-        """Return None if the followed store does not have the capability."""
+        """Return the forwarded capability; None if the followed store does not have it."""
         return None if getattr(self.followed().store, capability) is None else self._forwarded
 
     def _forwarded_outside_tests(self) -> Any:
-        """Return None for the thread that writes in the background of tests: it is part of no test."""
+        """Return the forwarded capability; None for the background thread in tests, which belongs to no test."""
         return None if self._is_clone and has_run_tests() else self._forwarded
 
 

@@ -71,7 +71,7 @@ async def _wait_or_refuse(attempt: Attempt, answer: Answer, *, may_wait: bool) -
         return None
     if answer.verdict is not SETTLED:
         return await refuse(attempt, answer)
-    attempt.move(WAITING)  # an earlier try with our nonce was granted and has been settled since: claim again
+    attempt.move(WAITING)  # an earlier claim with this nonce was granted and has been settled since: claim again
     try:
         [refusal] = await acquire(attempt.engine, [attempt], may_wait=may_wait)
     except StoreError as error:  # only this key of the batch is affected

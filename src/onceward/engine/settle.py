@@ -76,7 +76,7 @@ async def settle(attempt: Attempt, settlement: AnySettlement, state: RecordState
 
 
 def _check_settleable(attempt: Attempt) -> None:
-    """Raise if this claim is no longer ours, or if another call is settling it."""
+    """Raise if this attempt no longer owns its claim, or if another call is settling it."""
     if attempt.inherited:
         attempt.refuse_inherited()
     if attempt.state in (LOST, ABANDONED):

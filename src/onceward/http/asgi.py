@@ -270,10 +270,10 @@ def path_below(root: str, path: str) -> str:
 
 
 def _explain_order(error: Exception, scope: Any) -> Exception:
-    """Return the error that explains a wrong order of middlewares; `error` itself if it has another reason."""
+    """Return an error that explains the wrong order of middleware; `error` itself if it has another cause."""
     text = str(error.args[0]) if error.args else ""
     missing = [name for name in _SET_BY_MIDDLEWARES if name not in scope]
-    if isinstance(error, AssertionError):  # as `request.user` and `request.session` of Starlette
+    if isinstance(error, AssertionError):  # raised by Starlette for `request.user` and `request.session`
         missing = [name for name in missing if f"request.{name}" in text]
     else:
         missing = [name for name in missing if name == text]

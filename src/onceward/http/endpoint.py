@@ -41,10 +41,10 @@ RETRY_AFTER: Final = 1
 
 
 class BufferBudget:
-    """The total bytes that all bodies may use, without the first 64 KiB of each. Thread-safe."""
+    """The limit of bytes that all bodies may use together, not counting the first 64 KiB of each. Thread-safe."""
 
     def __init__(self, limit: int | None, largest: int) -> None:
-        """`largest` is the limit of a single body, which must fit."""
+        """`largest` is the limit of a single body. A body of this size must fit."""
         if limit is not None and limit < largest:
             raise ConfigurationError(
                 f"max_buffered={limit} is less than limit={largest}: a body of the allowed size would never fit",
@@ -83,7 +83,7 @@ class HeldBytes:
         self.counted = 0
 
     def add(self, size: int) -> bool:
-        """Return whether `size` more bytes fit."""
+        """Count `size` more bytes of the body. Return False if they do not fit."""
         self._size += size
         more = max(0, self._size - UNCOUNTED) - self.counted
         if not self._budget.take(more):

@@ -41,7 +41,7 @@ class SessionGuard:
             event.listen(self._session, name, listener)
 
     async def check_begun(self) -> None:
-        """Begin the transaction of a session, and check its connection. A sync session never suspends."""
+        """Begin the transaction of the session, and check its connection. With a sync session, this never suspends."""
         if self._is_session:
             connection = self._connection.connection()
             _check(connection if self._connection is self._session else (await connection).sync_connection)

@@ -28,7 +28,7 @@ def is_redirect(status: int) -> bool:
 
 
 class RequestRefused(Exception):
-    """The application refused the request before it started any work: 401, 403, 425, 429 or another 4xx to retry."""
+    """The application refused the request before it started any work: 401, 403, 425, 429 or a retryable 4xx."""
 
 
 class RequestFailed(Exception):

@@ -176,7 +176,7 @@ class RequestTransaction:
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         await self._leave(error, _loop_runtime())
 
-    # ── one flow for both kinds of sessions: a sync one never suspends it ──
+    # ── the flow of both kinds of sessions: with a sync session, it never suspends ──
 
     async def _enter(self, *, is_async: bool) -> None:
         check_session(self._session, is_async=is_async)
@@ -205,7 +205,7 @@ class RequestTransaction:
             if self._is_async:
                 await committing
         except BaseException as failure:
-            with suppress(Exception):  # the connection is broken: the failure says so
+            with suppress(Exception):  # the connection is broken, and `failure` is raised anyway
                 await self._roll_back()
             if not await self._was_committed() or not isinstance(failure, Exception):
                 raise
@@ -218,7 +218,7 @@ class RequestTransaction:
             await rolling_back
 
     async def _was_committed(self) -> bool:
-        """Return whether a COMMIT that raised has committed."""
+        """Return whether the transaction was committed although COMMIT raised."""
         context = self._steps.context
         if context is None:
             return False

@@ -49,7 +49,7 @@ def target_of(into: People | str, *, dry_run: bool) -> Iterator[Target]:
 
 
 class Target:
-    """The people of an import: one transaction per batch. A dry run has one for all, which `target_of` rolls back."""
+    """The people of an import, with one transaction per batch. A dry run has only one, which `target_of` rolls back."""
 
     def __init__(self, people: People, trial: JoinedPeople | None = None) -> None:
         self.preset = people.preset
@@ -61,7 +61,7 @@ class Target:
         return self._people.transaction() if self._trial is None else nullcontext(self._trial)
 
     def prepare(self) -> None:
-        """Create the ledger's tables if they do not exist. Without the privilege, an import works once they exist."""
+        """Create the ledger's tables if they do not exist. If they exist, no privilege to create them is needed."""
         with self.transaction() as tx:
             if not tx.tables.has_table(LEDGER_TABLE):
                 tx.tables.lock_keys([TABLES_LOCK])
@@ -91,7 +91,7 @@ def _temporary_copy(people: People, path: Path) -> Iterator[People]:
 
 
 def imports_of(people: People) -> list[LedgerEntry]:
-    """Return how far each import has come, by name, for operators. Empty if nothing was ever imported."""
+    """Return the progress of each import, sorted by name, for operators. The list is empty if there are none."""
     with people.reading() as within:
         tables = within.tables
         found = [find(tables, name) for name in names(tables)] if tables.has_table(LEDGER_TABLE) else []

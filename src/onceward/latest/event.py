@@ -91,6 +91,6 @@ def event_mark(id: bytes, event_id: Any, digest: bytes = b"") -> bytes:
 
 
 def event_name(event_id: Any) -> str:
-    """Return the readable event id, or "" if it is not a text."""
+    """Return the event id if it is readable text, otherwise ""."""
     given = event_id.text if isinstance(event_id, DerivedId) else event_id
     return given if type(given) is str else ""

@@ -25,7 +25,7 @@ UNFINISHED = (RecordState.PENDING, RecordState.PARKED, RecordState.FAILED)
 async def record_figures(
     store: Store, thresholds: Thresholds, timeout: float = SEARCH, cursors: Sequence[bytes] | None = None
 ) -> RecordFigures:
-    """Return the figures by operation. `cursors` are the ids of cursors of schedules; None means all in the store."""
+    """Return the figures by operation. `cursors` are the ids of schedule cursors; None means all in the store."""
     counter = RecordCounter(thresholds)
     async for record, now in _scan(store, Filter(states=UNFINISHED), timeout):
         counter.add(record, now)
@@ -34,7 +34,7 @@ async def record_figures(
 
 
 class RecordCounter:
-    """Counts unfinished records that need attention, by operation. Locks may be held for long on purpose."""
+    """Counts unfinished records that need attention, by operation. Skips locks: they may be held for long."""
 
     def __init__(self, thresholds: Thresholds) -> None:
         self._thresholds = thresholds
@@ -58,7 +58,7 @@ class RecordCounter:
                 self._running.add(record.scope)
 
     def figures(self, cursors: Iterable[tuple[Record, int]]) -> RecordFigures:
-        """Return what was counted. `cursors` are the records of the cursors of schedules."""
+        """Return the counts. `cursors` are the records of schedule cursors."""
         stuck = stuck_schedules(cursors, self._running, self._thresholds.stuck_schedule_age)
         return RecordFigures(+self._old_pending, self._parked, +self._failed_final, stuck)
 

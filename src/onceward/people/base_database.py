@@ -1,4 +1,4 @@
-"""What the tables of people in SQLite and in PostgreSQL have in common: transactions, and how tables are created."""
+"""What the databases of people on SQLite and PostgreSQL share: transactions and the creation of tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class BaseDatabase(ABC, Generic[C]):
     name: str
     begin: ClassVar[str]
     begin_reading: ClassVar[str]
-    """Begins a transaction with one snapshot for all queries."""
+    """The statement that begins a read transaction. All its queries see one snapshot."""
 
     driver_error: ClassVar[type[Exception]]
     first_meta: ClassVar[Mapping[str, str]] = {"version": schema.VERSION}
@@ -105,7 +105,7 @@ class BaseDatabase(ABC, Generic[C]):
         tables = self._tables(connection)
         if not tables.has_table(META):
             self._lock_creation(tables)
-            if not tables.has_table(META):  # another process may have been faster
+            if not tables.has_table(META):  # another process may have created them meanwhile
                 for statement in schema.statements(placeholders):
                     tables.execute(statement, ())
                 tables.run_many(schema.ADD_META, list(self.first_meta.items()))

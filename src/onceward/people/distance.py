@@ -72,12 +72,12 @@ def _is_misspelt(here: str, there: str) -> bool:
     """Return whether one of two similar names is certainly the other one with a typo.
 
     Twins share everything but the given name, and some parents choose names that differ by one letter: Rahul and Rahil,
-    Karina and Darina. So a letter alone does not show a typo. It does only if one spelling is a known name, and the
-    other one begins with the same letter, is unknown and is hardly a name:
+    Karina and Darina. So one different letter does not prove a typo. It is a typo only if one spelling is a known name,
+    and the other is an unknown one that begins with the same letter. One of these must also be true:
 
-    - It has a sequence of letters that no name has: `patrkck`.
-    - Or the known name is long, and an inner letter is wrong: `elizaseth`. Similar long names are spellings of one
-      name.
+    - The unknown spelling has a sequence of letters that no name has: `patrkck`.
+    - The known name is long, and an inner letter is wrong: `elizaseth`. Long names that differ so little are spellings
+      of one name.
     """
     known, other = sorted((here, there), key=_is_unknown)
     if _is_unknown(known) or not _is_unknown(other) or known[0] != other[0]:

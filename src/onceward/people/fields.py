@@ -117,7 +117,7 @@ class Preset(Struct, frozen=True):
     """Changes if an index built with these settings must be rebuilt."""
 
     def settings(self) -> dict[str, Any]:
-        """Return the arguments of `People` that give this preset."""
+        """Return the arguments of `People` that produce this preset."""
         names = ("fields", "policies", "default_policy", "accept", "ask", "rules", "trust")
         return {name: getattr(self, name) for name in names} | {"similarity": self.use_similarity}
 

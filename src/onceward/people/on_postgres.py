@@ -80,7 +80,7 @@ class PostgresTables:
         return self._rows(statement.replace("%", "%%").replace("?", "%s"), values)
 
     def has_table(self, name: str) -> bool:
-        """Return whether the table exists. Reading from `pg_class` makes the session see what others created."""
+        """Return whether the table exists. Reading from `pg_class` shows tables that other sessions created."""
         [(exists,)] = self.execute("SELECT to_regclass(?) IS NOT NULL FROM pg_class LIMIT 1", (self._prefix + name,))
         return bool(exists)
 

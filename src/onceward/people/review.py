@@ -129,7 +129,7 @@ def different(tables: Tables, pair: tuple[str, str], audit: tuple[str, int], see
 def _unchanged_pair(tables: Tables, pair: tuple[str, str], seen: Seen) -> tuple[Person, Person]:
     """Lock and return both people. Each id may redirect to the person it was merged into.
 
-    Raise if these are not the people that the operator saw, or another operator has answered in the meantime.
+    Raise if these are not the people that the operator saw, or if another operator has answered in the meantime.
     """
     tables.lock_all()
     one, other = (queries.existing(tables, id, "`onceward review` lists the pairs") for id in pair)

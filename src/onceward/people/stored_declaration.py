@@ -72,7 +72,7 @@ def _field(name: str, kind: str) -> Field:
 
 
 def _missing_file(url: str) -> str:
-    """Return the path of a SQLite file that does not exist, otherwise "". The database of a server always exists."""
+    """Return the path of the SQLite file if it does not exist, otherwise "". Databases on servers are not checked."""
     if not url.lower().startswith("sqlite://"):
         return ""
     from onceward.stores.sqlite.url import parse

@@ -1,4 +1,4 @@
-"""Instants: microseconds since 1970, which are the same number on every machine and in every database."""
+"""Convert instants: microseconds since 1970 in UTC, the same number on every machine and in every database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Await calls of client libraries. Some of these cancel their callers when the connection is lost."""
+"""Await calls of client libraries. Some libraries cancel their callers when the connection is lost."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 async def client_call(call: Awaitable[T]) -> T:
-    """Await a call of the client library and distinguish its own cancellations from those of this task.
+    """Await a call of the client library, and distinguish the library's cancellations from those of this task.
 
-    A cancellation that did not come from this task's owner raises `ConnectionError`. A real one is raised, even if the
-    library swallowed it.
+    If the library cancels its own call, `ConnectionError` is raised. If this task is cancelled, `CancelledError` is
+    raised, even if the library suppressed it.
     """
     try:
         result = await call

@@ -51,7 +51,7 @@ class Offsets:
 
     def mark_received(self, offset: int) -> None:
         if self._end == 0:
-            self._committed = offset  # the start of this assignment: nothing of it is done yet
+            self._committed = offset  # the first offset of this assignment: no message is done yet
         self._open.add(offset)
         self._end = max(self._end, offset + 1)
 
@@ -78,7 +78,7 @@ class Offsets:
 
 
 class PartitionOffset(Struct, frozen=True, eq=False):
-    """The origin of a delivery. `offsets` belongs to one assignment of the partition; the next one gets another."""
+    """The origin of a delivery. Each assignment of the partition has its own `offsets`."""
 
     partition: Partition
     offset: int

@@ -1,4 +1,4 @@
-"""What the three kinds of handlers have in common: how their flows run, and how a message is parked."""
+"""What the three kinds of handlers share: how their flows run, and how a message is parked."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Work(ABC):
 
     @abstractmethod
     def _record_settings(self) -> tuple[Scope, Policy, Codec]:
-        """Return how the work is recorded."""
+        """Return the scope, policy and codec of the records of this work."""
 
     def _decode_or_fail(self, message: Message) -> Any:
         try:
@@ -82,7 +82,7 @@ class Work(ABC):
             return Unreadable(error)
 
     def _source_note(self, message: Message) -> dict[str, str]:
-        """Return the note that says which message and queue a record's work came from."""
+        """Return the note of a record: the message and the queue that its work came from."""
         return {MESSAGE: message.id[:MAX_NOTE_LENGTH], QUEUE: self._queue[:MAX_NOTE_LENGTH]}
 
     async def park(self, message: Message, kind: str, reason: str) -> bool:

@@ -46,7 +46,7 @@ class ResultType:
         self._by_name: Mapping[str, Shape] = declared_shapes(annotation)
         self._by_class: Mapping[type, Shape] = {shape.cls: shape for shape in self._by_name.values()}
         self._outer = None if classes_only else outer_types(annotation)
-        self._encodable = None if self._outer is None else (*self._outer, NotStored)  # which has its own reason
+        self._encodable = None if self._outer is None else (*self._outer, NotStored)  # `NotStored` has its own reason
         self._verify = verify
 
     def encode(self, value: Any) -> bytes:

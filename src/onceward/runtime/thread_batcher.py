@@ -3,8 +3,8 @@
     a lone call            leads: it sends its own request, as if there were no batcher
     meanwhile              other threads, the followers, queue their requests and wait
     the call returns       the first thread of the queue wakes and sends all waiting requests
-    its followers          wake one after the other: if all woke at once, they would compete for the interpreter
-    the last one woke      the first thread of the queue leads: by then, most of those with answers have queued again
+    its followers          wake one after the other: if all woke at once, they would compete for the GIL
+    the last one wakes     the first thread of the queue leads: by then, most answered threads have queued again
     the call fails         each of its requests is sent again alone, with the same nonce: one bad item fails alone
     the leader leaves      (a signal handler raised): its followers send their requests alone
 
@@ -40,7 +40,7 @@ class Follower:
         self.request = request
         self.deadline = deadline
         self.answer: Answer | None = None
-        self.wakes: Follower | None = None  # the next one of its batch
+        self.wakes: Follower | None = None  # the follower that it wakes: the next one of its batch
         self.alone = False  # its batch failed: it sends its own request
         self.has_left = False
         self._wakeup = threading.Lock()
@@ -77,7 +77,7 @@ class ThreadBatcher:
         self._waiting: deque[Follower] = deque()
         self._leading = threading.RLock()  # held by the leader, by `with` only: so it is released after any interrupt
         self._leader = 0  # its thread, so that others follow instead of waiting for the lock
-        self._waking_until = 0.0  # until then, followers of the last call wake, and no call starts; 0: all are awake
+        self._waking_until = 0.0  # until then, followers of the last call wake and no call starts; 0: all are awake
 
     async def ask(self, request: AnyRequest, timeout: float) -> list[Answer]:
         ident = threading.get_ident()

@@ -187,7 +187,7 @@ class SagaRun:
         """Settle an intent without a result by calling `find`. Return why that failed, or an empty string."""
         claim = self.claim
         await self._sleep(step.policy.verify_after / SECOND)  # until then, an earlier attempt may still take effect
-        finding, error = await self._call(cast("Callable[..., Any]", step.policy.find), step)  # verify(find) has it
+        finding, error = await self._call(cast("Callable[..., Any]", step.policy.find), step)  # set by `verify(find)`
         if error is not None:
             claim.raised = error
             return f"verify of step {step.name} raised {format_error(error)}"

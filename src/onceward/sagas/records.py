@@ -73,7 +73,8 @@ async def resolve(
     if record is None or not record.note.get(SAGA):
         await records.resolve_fetched(engine, key, answer, finding, codec=codec, policy=policy, signed=signed)
         return
-    abandons = resolution is Resolution.ABANDON and may_be_abandoned(record, answer.now)  # even if it may continue
+    # An operator may abandon a saga even if it could still continue.
+    abandons = resolution is Resolution.ABANDON and may_be_abandoned(record, answer.now)
     if record.state is not RecordState.PARKED and not abandons:
         raise records.nothing_to_resolve(record, key)
     request = await resolution_request(engine, record, resolution, finding, codec)

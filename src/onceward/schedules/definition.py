@@ -196,7 +196,7 @@ _ALLOWED: dict[str, tuple[str, ...]] = {"overlap": get_args(Overlap), "catch_up"
 
 def slot_policy(policy: Policy, slots: Slots, settings: CommonSettings, *, declared_window: bool) -> Policy:
     """Return the policy of one run. A failure is final unless `retry=` declares otherwise; a crashed run is rerun."""
-    retention = slots.catch_up_age + policy.lease + DAY  # longer than any runner may still start the run
+    retention = slots.catch_up_age + policy.lease + DAY  # longer than the time in which a runner may start the run
     window = policy.window
     if not declared_window:
         window = lasting(retention * MICROSECOND)
@@ -209,7 +209,7 @@ def slot_policy(policy: Policy, slots: Slots, settings: CommonSettings, *, decla
     if policy.retry is None and "final" not in settings and not final:
         final = (Exception, TimeoutError)
     elif policy.retry is not None and not any(issubclass(TimeoutError, one) for one in policy.retry):
-        # The effect of a timeout is unknown: it would be retried although retry= does not list it.
+        # The effect of a timeout is unknown. Without this, it would be retried although `retry=` does not list it.
         final = (*final, TimeoutError)
     wait = policy.wait if "wait" in settings else slots.catch_up_age
     return replace(

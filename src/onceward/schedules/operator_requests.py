@@ -1,9 +1,9 @@
-"""What operators ask of the runners of a schedule: pause it, resume it, or run it now, outside its pattern.
+"""Requests of operators to the runners of a schedule: pause it, resume it, or run it now, outside its pattern.
 
-Each request is an ordinary COMPLETED record, so a store needs to know nothing about it. A runner sees it at its next
+Each request is an ordinary COMPLETED record, so stores need no special support. A runner sees the request at its next
 check, within a minute. Slots that pass while a schedule is paused are late when it is resumed: `catch_up` decides
-whether they run. The request to run now notes its instant. Runners claim the slot of that instant like any other: so it
-runs once, however many runners there are.
+whether they run. A request to run now stores its instant in the note. Runners claim the slot of that instant like any
+other slot. So it runs once, however many runners there are.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ SLOT = "slot"
 
 
 def is_paused(record: Record | None) -> bool:
-    """Return whether the record of the pause says that the schedule is paused."""
+    """Return whether the schedule is paused, given the record of its pause."""
     return record is not None and record.state is RecordState.COMPLETED
 
 
 def requested_slot(record: Record | None, schedule: Schedule, now: int) -> int | None:
-    """Return the requested slot. Old requests do not count: the record of their run may have been purged."""
+    """Return the requested slot; None if there is none.
+
+    Old requests are ignored: the record of their run may have been purged, so the slot would run again.
+    """
     if record is None or record.state is not RecordState.COMPLETED or not record.note.get(SLOT, "").isdecimal():
         return None
     slot = int(record.note[SLOT])

@@ -36,7 +36,7 @@ class JoinedVerbs:
         return await self._apply_each(transitions.claim, requests, timeout)
 
     async def renew(self, renewals: Sequence[Renewal], *, timeout: float) -> list[Answer]:
-        """Renew inside the transaction. Usually the heartbeat renews, unless this transaction blocks it."""
+        """Renew inside the transaction. This is needed only if the transaction blocks the writes of the heartbeat."""
         return await self._apply_each(transitions.renew, renewals, timeout)
 
     async def settle(self, settlements: Sequence[AnySettlement], *, timeout: float) -> list[Answer]:
@@ -53,11 +53,11 @@ class JoinedSavepoints(JoinedVerbs):
     """Savepoints on the caller's connection."""
 
     _enter: Callable[..., Awaitable[None]]
-    """Makes sure that the transaction is open, before this deadline."""
+    """Ensures that the transaction is open. Raises at the deadline."""
     _is_same: Callable[..., Awaitable[bool]]
-    """Returns whether the transaction is still the same; `if_failed` if an error has aborted it."""
+    """Returns whether the transaction is still the same. If an error has aborted it, returns `if_failed`."""
     _run_commands: Callable[..., Awaitable[bool]]
-    """Executes commands until the deadline. Returns False if a savepoint is gone: its transaction has ended."""
+    """Executes commands. Returns False if a savepoint does not exist any more, because its transaction has ended."""
 
     def __init__(self, wrapper: Any) -> None:
         self._session = SessionSavepoint(wrapper)
@@ -108,6 +108,6 @@ class JoinedSavepoints(JoinedVerbs):
             async with self._closed_at(deadline):
                 await call()
 
-    def _closed_at(self, deadline: float) -> AbstractAsyncContextManager[None]:  # noqa: ARG002 (for those that wait)
-        """Bound the statements of Django and SQLAlchemy in this block, which have no deadline."""
+    def _closed_at(self, deadline: float) -> AbstractAsyncContextManager[None]:  # noqa: ARG002 (for subclasses whose statements wait)
+        """Enforce the deadline in this block: statements of Django and SQLAlchemy have none of their own."""
         return nullcontext()

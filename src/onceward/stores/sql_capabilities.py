@@ -1,7 +1,7 @@
 """The optional capabilities of the SQL stores: latest states, counters, the history of keys, erasure.
 
-The public methods are here. Each store implements the methods that they run: `_run` calls them with a cursor (SQLite)
-or a `CallContext` (PostgreSQL).
+The public methods are here. They pass private methods, which each store implements, to `_run`. It calls them with a
+cursor (SQLite) or a `CallContext` (PostgreSQL).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ CHUNK: Final = 500
 """Rows deleted in one transaction."""
 
 SWEEP_PER_ROW: Final = 2
-"""Expired counters deleted for each row that is written. Twice the number added, so the table does not only grow."""
+"""Expired counters deleted for each row that is written: twice the number added, so that the table shrinks again."""
 
 SWEEP_PER_DELIVERY: Final = 4
-"""Expired marks and states deleted for each delivery. Twice the number that a delivery can add."""
+"""Expired marks and states deleted for each delivery: twice the number that a delivery can add."""
 
 
 class SqlCalls:
@@ -145,13 +145,13 @@ _REDACT: Final = (
 
 
 class SqlErasure(SqlCalls):
-    """The erasure of a SQL store: everything that names a key, from every table."""
+    """The erasure of a SQL store: it removes keys from every table."""
 
     _change_rows: Callable[..., Any]
     """Executes one of the statements above for some keys. Returns how many rows were changed."""
     _add_purge_entry: Callable[..., Any]
     _with_reader: Callable[..., Any]
-    """Runs the work that follows it with a `Reader`."""
+    """Calls the function that is its next argument with a `Reader`."""
 
     @property
     def erasure(self) -> Erasure:

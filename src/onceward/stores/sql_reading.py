@@ -1,4 +1,4 @@
-"""Read many records of a SQL store: scans, sorted pages, listings for people and the audit trail.
+"""Read many records of a SQL store: scans, sorted pages, listings for operators and the audit trail.
 
 Listings walk an index and visit a limited number of records.
 """
@@ -23,7 +23,7 @@ from onceward.stores.sql import COLUMNS, FIELDS, Row, records_from_rows
 T = TypeVar("T")
 
 MAX_VISITED: Final = 20_000
-"""Records that one page visits at most: some ten milliseconds, and never a full scan."""
+"""Records that one page visits at most. This takes tens of milliseconds, and is never a full scan."""
 
 Position = tuple[int, Any]
 """Where a record is in a listing: its token, and its row id or id."""
@@ -38,7 +38,7 @@ _ORDER_BY: Final = {
 
 
 class Dialect(NamedTuple):
-    """What differs in the SQL of the databases."""
+    """The SQL that differs between databases."""
 
     row_id: str
     """The column that orders records with equal tokens in the index of unfinished records."""
@@ -48,11 +48,11 @@ class Dialect(NamedTuple):
     """A condition that every record meets, and that makes the database use the index of this order."""
     columns_without_result: str
     find: str
-    """The function that finds a text in another."""
+    """The function that finds the position of a text in another."""
     hex_id: str
-    """The id of a record in hexadecimal digits."""
+    """The expression for the id of a record in hexadecimal digits."""
     now: str
-    """The time, inside of `Reader.select`."""
+    """The expression for the store's time in a query of `Reader.select`."""
 
 
 class Reader(Protocol):
@@ -63,7 +63,7 @@ class Reader(Protocol):
 
     @property
     def prefix(self) -> str:
-        """What precedes the name of a table."""
+        """The text before each table name, such as a schema."""
         ...
 
     def placeholder(self, number: int, value: Any) -> str:
@@ -86,7 +86,7 @@ def without_waiting(work: Coroutine[Any, Any, T]) -> T:
 
 
 class Conditions:
-    """Conditions of WHERE clauses, and the parameters in the order of the text."""
+    """Builds the conditions of WHERE clauses. `values` are the parameters, in the order of their placeholders."""
 
     def __init__(self, reader: Reader) -> None:
         self.values: list[Any] = []
@@ -125,7 +125,7 @@ class Conditions:
         self.add(f"substr({text}, 1, {len(prefix):d}) = {{}}", prefix)
 
     def add_listing_filter(self, wanted: ListingFilter) -> None:
-        """Add the conditions except those about state and time. They may select too much: `matches` decides again."""
+        """Add all conditions but state and time. They may match too many records: `matches` filters again."""
         find = self._reader.dialect.find
         if wanted.scopes:
             self._add_any([_scope_condition(scope) for scope in wanted.scopes])
@@ -193,7 +193,7 @@ async def scan(reader: Reader, wanted: Filter, after: bytes | None, limit: int) 
 
 
 async def _scan_unfinished(reader: Reader, wanted: Filter, after: bytes | None, limit: int) -> Page:
-    """Return a page of records that are not COMPLETED: state by state, each by its last claim, so without a sort."""
+    """Return a page of unfinished records, by state and last claim. The index has this order, so no sort is needed."""
     row_id = reader.dialect.row_id
     states = sorted({state.value for state in wanted.states})
     begin, *position = (states[0],) if after is None else decode_position(after, tuple[str, int, int | bytes])
@@ -236,7 +236,7 @@ def _records(reader: Reader) -> str:
     return f"{reader.prefix}onceward_records"
 
 
-# ── listings for people ─────────────────────────────────────────────────────────────────────────────────────────
+# ── listings for operators ──────────────────────────────────────────────────────────────────────────────────────
 
 
 async def newest(reader: Reader, wanted: ListingFilter, after: bytes | None, limit: int) -> ListingPage:
@@ -333,7 +333,7 @@ async def audit(reader: Reader, wanted: AuditFilter, limit: int) -> list[AuditEn
 
 
 class FoundRows(NamedTuple):
-    """What one search found, newest first. `end` is where it stopped before it had visited all; None if it did not."""
+    """What one search found, newest first. `end` is the position where it stopped; None if it visited all records."""
 
     rows: list[tuple[Position, Row]]
     end: Position | None

@@ -1,4 +1,4 @@
-"""What the warehouses on DuckDB, SQLite and PostgreSQL have in common: each call is one transaction."""
+"""What the warehouses on DuckDB, SQLite and PostgreSQL share: each call is one transaction."""
 
 from __future__ import annotations
 

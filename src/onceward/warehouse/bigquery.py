@@ -151,7 +151,7 @@ class BigQueryWarehouse:
                 return loaded  # otherwise the record was deleted after that job: this is another load
 
     def merge_pass(self, batch: RowBatch, staging: str, *, whole: bool) -> tuple[set[Tuple], set[Tuple]]:
-        """Merge staged rows, and return the keys that existed before, and those whose rows differ."""
+        """Merge staged rows. Return the keys that existed before, and the keys whose rows differ."""
         dataset, name = self._parts(batch.table)
         names = self._quoted(name, dataset), self._quoted(staging), batch.table
         before = set(self._jobs.rows(sql.find_staged(*names)))
@@ -240,14 +240,14 @@ class _RowMerge:
     """Finds the existing rows, merges in one transaction, then finds the rows that differ.
 
     Merged rows are never deleted or changed here, so what is read outside of the transaction stays true. If two
-    processes merge the same row at the same time, both may report `inserted`; of two different rows, only one does.
+    processes merge the same row at the same time, both may report `inserted`. If their rows differ, only one does.
     """
 
     def __init__(self, warehouse: BigQueryWarehouse, *, whole: bool) -> None:
         self._warehouse = warehouse
         self._whole = whole
         self._differ: set[Tuple] = set()
-        self.staged: list[str] = []  # one table per pass: a job that fills one runs once under its id
+        self.staged: list[str] = []  # one table per pass: the job that fills a table runs once under its id
 
     def stage(self, batch: RowBatch) -> None:
         self._batch = batch

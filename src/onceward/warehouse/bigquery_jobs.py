@@ -116,7 +116,7 @@ class Jobs:
                 sent = self._client.query(
                     sql, job_id=job_id, job_config=config, location=self.location, job_retry=None, **self.request
                 )
-            except errors.Conflict:  # it was sent before: wait for that one
+            except errors.Conflict:  # the job was sent before: wait for that job
                 return False, self._existing_job(job_id)
             return True, sent
 

@@ -196,7 +196,7 @@ _creation_lock: Final = threading.Lock()
 
 
 def _merge_queue(address: DuckAddress) -> contextlib.AbstractContextManager[Any]:
-    """Return the lock of the file, shared by all warehouses on it, and reentrant. A memory database is not shared."""
+    """Return the reentrant lock that all warehouses on the file share. A memory database has its own lock."""
     new = threading.RLock()
     if address.path == MEMORY:
         return new

@@ -1,4 +1,4 @@
-"""The checks of a load, and the errors and results that are the same on every engine. No I/O."""
+"""The checks of a load, and the errors and results that are the same in every warehouse. No I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One open transaction of a warehouse: what DuckDB, SQLite and PostgreSQL have in common."""
+"""One open transaction of a warehouse: what DuckDB, SQLite and PostgreSQL share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLAIM: Final = f"""
 INSERT INTO {LOADS} (load_id, table_name, digest, given, kept) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (load_id) DO NOTHING RETURNING load_id
 """
-"""Waits for another transaction with this id, or conflicts with it: so the answer is definite."""
+"""Waits for another transaction with this load id, or conflicts with it. So its result is definite."""
 
 FIND_LOAD: Final = f"SELECT table_name, digest, given, kept, inserted, updated FROM {LOADS} WHERE load_id = ?"
 RECORD: Final = f"UPDATE {LOADS} SET inserted = ?, updated = ? WHERE load_id = ?"
@@ -78,7 +78,7 @@ class UpsertTransaction(Transaction):
 
     @abstractmethod
     def passed_keys(self, rows: Iterable[Tuple]) -> list[Tuple]:
-        """Return keys that the database returned as they were passed. A time is then an integer."""
+        """Convert keys that the database returned to the form in which they were passed. A time is then an integer."""
 
     def create_staging(self, columns: dict[str, ColumnType], options: str = "") -> None:
         declared = ", ".join(f'"{name}" {self.types[kind]}' for name, kind in columns.items())
@@ -86,7 +86,7 @@ class UpsertTransaction(Transaction):
         self.execute(f"CREATE TEMPORARY TABLE {STAGING} ({declared}){options}")
 
     def upsert(self, table: Table, action: str, returning: str = "") -> str:
-        """Return the statement that inserts the staged rows, and does this with rows whose key exists."""
+        """Return the statement that inserts the staged rows. `action` says what it does with rows whose key exists."""
         names, keys = quoted(tuple(table.columns)), quoted(table.key)
         return (
             f"INSERT INTO {table.quoted} AS t ({names}) SELECT {names} FROM {STAGING} WHERE true ORDER BY {keys}"
@@ -94,7 +94,7 @@ class UpsertTransaction(Transaction):
         )
 
     def replace_action(self, table: Table) -> str:
-        """Return what happens to an existing row. A row without a `newest_by` value is older than any row with one."""
+        """Return the action for existing rows. A row without a `newest_by` value is older than any row with one."""
         if table.on_match != "replace" or not table.others:
             return "DO NOTHING"
         assigned = ", ".join(f'"{name}" = excluded."{name}"' for name in table.others)

@@ -88,7 +88,7 @@ async def act(visit: Visit) -> Response:
 
 
 def refused(visit: Visit, action: Action) -> Response | None:
-    """Return the refusal of an action that the visitor may not do."""
+    """Return the page that refuses the action; None if the visitor may perform it."""
     if visit.access.allows(level_of(action)):
         return None
     needed = level_of(action).name.lower()

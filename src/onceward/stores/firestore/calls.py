@@ -39,7 +39,7 @@ PAGE: Final = 300
 """Documents per query."""
 
 IDS_PER_QUERY: Final = 30
-"""The limit of Firestore for an IN condition."""
+"""Firestore's limit for the values of an IN condition."""
 
 WRITES_PER_CALL: Final = 200
 """Documents per write call. The server accepts more, but a request may have only 10 MiB."""
@@ -67,7 +67,7 @@ class FoundDocument(NamedTuple):
 class FirestoreCalls:
     """The Firestore calls that a store needs. Every call ends by its deadline (monotonic seconds).
 
-    Every time that a call returns is that of the test clock, if there is one.
+    If there is a test clock, calls return its time instead of the server's.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class FirestoreCalls:
         return found, self.clock() or now
 
     async def now(self, deadline: float) -> int:
-        """Return the time. The server's is that of a read."""
+        """Return the store's time. The server's time comes from a read."""
         return self.clock() or (await self.get([(self.address.collection, "clock")], deadline))[1]
 
     async def query(
@@ -155,9 +155,9 @@ class FirestoreCalls:
         descending: bool = False,
         **clauses: Any,
     ) -> tuple[list[FoundDocument], int]:
-        """Return a page of a query in the order of `paths`, after the last document of the previous one, and the time.
+        """Return a page of a query, sorted by `paths`, and the time. `after` is the last document of the previous page.
 
-        Documents that are equal in this order are ordered by name, as Firestore does anyway.
+        Documents with equal values are sorted by name, as Firestore does anyway.
         """
         if after is not None:
             name = Value(reference_value=self.path(collection, after.name))

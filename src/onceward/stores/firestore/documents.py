@@ -144,7 +144,7 @@ class Records:
         return msgspec.convert({"scope": "", "key": "", **known}, Record, builtin_types=(bytes,))
 
     def record_for(self, id: bytes, request: AnyRequest | None, fields: Fields, store: str) -> Record:
-        """Return the record that a request finds in its document."""
+        """Return the record that the document of a request contains."""
         record = self.record(id, fields)
         if not isinstance(request, ClaimRequest):
             return record

@@ -45,7 +45,7 @@ Documents = Mapping[DocumentPath, FoundDocument]
 def decide_changes(
     states: LatestDocuments, deliveries: Sequence[EventDelivery], found: Documents, now: int, keep: Retention
 ) -> tuple[list[LatestResult], dict[DocumentPath, Changes]]:
-    """Return the answers to the deliveries, given the documents that were read, and the changes of documents."""
+    """Decide the deliveries, given the documents that were read. Return the answers, and the changes of documents."""
     orders: dict[bytes, bytes] = {}
     marks: dict[bytes, bytes] = {}
     closed: set[bytes] = set()
@@ -187,7 +187,7 @@ async def _apply_groups(
     groups: Iterable[list[int]],
     apply: Callable[[list[EventDelivery]], Awaitable[list[LatestResult]]],
 ) -> list[LatestResult]:
-    """Apply groups of deliveries, given by their places, and return the results in the order of the deliveries."""
+    """Apply groups of deliveries, given as indexes, and return the results in the order of the deliveries."""
     answers: dict[int, LatestResult] = {}
     for places in groups:
         answers.update(zip(places, await apply([deliveries[place] for place in places]), strict=True))

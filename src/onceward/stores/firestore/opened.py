@@ -29,7 +29,7 @@ class OpenState(NamedTuple):
 
 
 class OpenedStore:
-    """The base of the store's parts."""
+    """The base class of the store's parts. They share the open state."""
 
     name: str
     _records: Records

@@ -292,7 +292,10 @@ class FirestoreTable:
 
 
 def document_name(cache: FirestoreCache, id: bytes, request: AnyRequest | None) -> str:
-    """Return the name of the document of a request. If it is no claim, the name may be another one, to be searched."""
+    """Return the name of a request's document.
+
+    It is certain only for a claim. For other requests, the document may have another name, which a search finds.
+    """
     if isinstance(request, ClaimRequest):
         return name_of(id, request.scope, request.key)
     return cache.document_name(id) or hash_name(id)

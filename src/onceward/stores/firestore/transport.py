@@ -68,14 +68,14 @@ class FirestoreTransport(ABC):
 
     @contextmanager
     def _method(self, name: str) -> Iterator[Any]:
-        """Yield a method of the client, to be called with a request and a timeout. Translate its errors."""
+        """Yield a method of the client, which takes a request and a timeout. Translate its errors."""
         try:
             yield partial(getattr(self._client(), name), retry=None, metadata=self._metadata)
         except CLIENT_ERRORS as error:
             raise _error_from_client(error, self._address.name) from error
 
     def _connect(self, client: Any, transport: Any, insecure_channel: Callable[..., Any]) -> Any:
-        """Return a client of one of Google's classes, with its transport."""
+        """Return a client: an object of one of Google's classes, with its transport."""
         address = self._address
         target = address.emulator or address.endpoint or "firestore.googleapis.com"
         if address.emulator:

@@ -46,7 +46,7 @@ class PsycopgChannel:
             raise ConfigurationError("this connection is in pipeline mode", hint="leave the pipeline first")
 
     async def begin(self, deadline: float) -> None:
-        """Make sure that a transaction is open, as the caller's next statement would."""
+        """Open a transaction if none is open, as the caller's next statement would."""
         if self._caller_connection.pgconn.transaction_status != IDLE:
             return
         if self._caller_connection.autocommit:
@@ -80,7 +80,7 @@ class PsycopgChannel:
     async def closed_at(self, deadline: float) -> AsyncIterator[None]:
         """Close the connection at the deadline if calls of the caller's own library in this block are still waiting.
 
-        psycopg itself has no deadline and waits even if it is cancelled. So its socket is shut down.
+        psycopg has no deadline, and keeps waiting if it is cancelled. So this method shuts its socket down.
         """
         cutter = SocketCutter(self._caller_connection.pgconn)
         timer = threading.Timer(_remaining(deadline), cutter.cut)

@@ -1,4 +1,4 @@
-"""List records for people, newest first: by their last claim."""
+"""List records for operators, newest first: by their last claim."""
 
 from __future__ import annotations
 

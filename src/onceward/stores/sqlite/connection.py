@@ -28,11 +28,9 @@ Cursor = sqlite3.Cursor
 MEMORY = ":memory:"
 OPEN_TIMEOUT = 30.0  # seconds; opening may wait for another process that migrates
 MIN_SLACK, SLACK_SHARE = 0.005, 50  # the busy timeout may differ from the remaining time by 5 ms or a 50th
-SHORTEST = 0.001  # seconds; SQLite counts in milliseconds
+SHORTEST = 0.001  # seconds: SQLite's busy timeout is in milliseconds
 FILE_CHECK_INTERVAL = 1.0  # seconds between checks of the file while only reading
-FILE_CHECK_INTERVAL_WRITING = (
-    0.01  # the same after a write: a single write always checks, frequent writes share the cost
-)
+FILE_CHECK_INTERVAL_WRITING = 0.01  # the same after writes: a rare write always checks, frequent writes share a check
 NEVER, ALWAYS = float("-inf"), float("inf")
 NOT_SET = (1.0, 0.0)
 FORK_TIMEOUT = 2.0  # seconds that a fork may wait for a call in another thread
@@ -205,7 +203,7 @@ class SQLiteConnection:
             raise
 
     def _prepare(self, deadline: float, now: float) -> Cursor:
-        """Return a cursor on an open connection to the right file, which waits for other processes until `deadline`."""
+        """Return a cursor on an open connection to the right file. It waits for other processes until `deadline`."""
         if self._unusable_after_fork:
             raise StoreBroken(
                 f"{self.name} belongs to the process that created it; after a fork it would protect nothing",

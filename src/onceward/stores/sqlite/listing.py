@@ -1,4 +1,4 @@
-"""List records for people, newest first.
+"""List records for operators, newest first.
 
 Unfinished records are in the order of their last claims. All records together are in the order in which their keys
 were first stored: an index by time would cost 19 bytes per key.

@@ -40,7 +40,7 @@ SELECT stored, token, coalesce(cycle, token), coalesce(attempt, 1), coalesce(fin
     coalesce(slide, 0), coalesce(owner, ''), coalesce(min_reader, 1), state
 FROM onceward_records WHERE id = ?
 """
-"""The values of a `CompletedRow`, if the state is NULL: COMPLETED. `stored` may be NULL, too: the result is stored."""
+"""The values of a `CompletedRow`. A NULL state means COMPLETED, and a NULL `stored` means that the result is stored."""
 
 COMPARED: Final = ("id", "token", "nonce", "state", "updated_at", "lease_until", "released", "note")
 """What shows that a record is unchanged. Time alone is not enough: one microsecond may hold two writes."""

@@ -172,8 +172,8 @@ def _write(cursor: Cursor, found: Found, records: Sequence[Record], cached: Mapp
 
 # ── statements ──────────────────────────────────────────────────────────────────────────────────────────────────
 #
-# NULL is written into the statement, and bytes are bound as bytearray: for None and bytes, Python searches for adapters
-# each time, which takes longer than to bind all other values of the row.
+# Statements contain NULL as text, and bytes are bound as bytearray. For None and bytes, Python would search for an
+# adapter each time, which takes longer than binding all other values of the row.
 
 
 def _insertion(new: Row) -> tuple[BulkStatement, list[Any]]:
@@ -190,8 +190,8 @@ def _insertion(new: Row) -> tuple[BulkStatement, list[Any]]:
 def _changes(old: Row, new: Row, compared: Columns) -> tuple[BulkStatement | None, list[Any]]:
     """Return the UPDATE of the columns that differ, and its parameters. None: no column differs.
 
-    It applies only if the columns `compared` still have their old values. Writing only the columns that differ spares
-    indexes and keeps unknown columns.
+    It applies only if the columns `compared` still have their old values. Writing only the columns that differ avoids
+    index updates, and keeps the values of unknown columns.
     """
     changed: list[int] = []
     cleared: list[int] = []

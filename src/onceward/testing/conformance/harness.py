@@ -51,7 +51,7 @@ It is short because a store with its own clock makes the check really wait.
 """
 
 MAX_PAGES = 10_000
-"""A page may be short, or empty, although it has a cursor: a store may scan all of its data."""
+"""Limit of pages: a page with a cursor may be short or empty, so the number of records does not limit them."""
 
 SECOND = 1_000_000
 HOUR = 3600 * SECOND
@@ -273,12 +273,12 @@ class Harness:
 
 
 def altered_owner(held: Record, *, token: int) -> Record:
-    """Return the owner's record with a token that differs by this: a caller that is not the owner."""
+    """Return the owner's record with `token` added to its token: a caller that is not the owner."""
     return replace(held, token=held.token + token)
 
 
 async def all_pages(fetch: Callable[[bytes | None], Awaitable[tuple[list[T], bytes | None]]], limit: int) -> list[T]:
-    """Return what is on all pages. `fetch` takes a cursor, and returns a page and the next cursor."""
+    """Return the entries of all pages. `fetch` takes a cursor, and returns a page and the next cursor."""
     found: list[T] = []
     cursor: bytes | None = None
     for _ in range(MAX_PAGES):

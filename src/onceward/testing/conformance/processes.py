@@ -47,7 +47,7 @@ class ProcessChecks(StoreFactory):
 
 Report = dict[str, list[str]]
 Work = Callable[[Harness, int, Barrier], Coroutine[Any, Any, Report]]
-"""The work of a child. It waits for the others at the barrier. The number of the child is passed to it."""
+"""The work of a child process. It gets the number of the child, and waits for the other children at the barrier."""
 
 
 def spawn(kit: StoreFactory, harness: Harness, work: Work) -> list[Report]:

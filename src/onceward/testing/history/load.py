@@ -68,7 +68,7 @@ def id_of(name: str) -> bytes:
 
 
 def random_requests(unit: int) -> RandomRequests:
-    """Return requests with leases and windows of a few units. Few leases never expire, and few payloads differ."""
+    """Return requests with leases and windows of a few units. A few leases never expire, and a few payloads differ."""
     windows = [Validity(lasting=number * unit) for number in (1, 2, 8)] * 2
     windows += [Validity(lasting=number * unit, slide=number * unit) for number in (1, 2, 8)]
     return RandomRequests(

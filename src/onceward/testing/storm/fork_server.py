@@ -34,7 +34,7 @@ def serve(connection: socket.socket, path: str) -> bool:
 
     Return True in a forked worker, whose pipes are standard input and output.
     """
-    # A fork has no other threads, and their locks would stay locked. On macOS, even unused libraries may break a fork.
+    # A fork has only one thread, and locks of the others stay locked. On macOS, even unused libraries may break a fork.
     forks = threading.active_count() == 1 and sys.platform != "darwin"
     paused: set[int] = set()
     while True:

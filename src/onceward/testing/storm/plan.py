@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from onceward.errors import ConfigurationError
 
-EARLIEST, LATEST = 0.03, 0.9  # share of the run: workers must have started, and others need time to take over
+EARLIEST, LATEST = 0.03, 0.9  # share of the run: workers must have started, and other workers need time to take over
 LATEST_PAUSE = 0.7  # the paused worker must resume in time, and others take over its work before
 MAX_DELAY = 0.02  # seconds, so that a kill does not always happen right after an acknowledgement
 PAUSE_BEYOND_LEASE = (0.1, 1.5)  # seconds that a pause is longer than the lease: then others have taken over

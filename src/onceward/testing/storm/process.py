@@ -1,4 +1,4 @@
-"""Worker processes in the view of the supervisor. The fork server starts them."""
+"""Worker processes, as the supervisor sees them. The fork server starts them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ForkServer:
                     self._system,
                     str(self._child_socket.fileno()),
                 ],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},  # what we can import
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},  # import as here
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
@@ -140,7 +140,7 @@ class Worker:
     def pause(self, now: float, beyond: float) -> None:
         """Stop the worker for longer than its lease, so that others have taken over when it resumes.
 
-        The fork server stops it: if we are killed, it knows which workers to resume.
+        The fork server stops it. So if this process is killed, the fork server knows which workers to resume.
         """
         self.resumes_at = now + self._lease + beyond
         self.is_late = True
