@@ -29,15 +29,15 @@ def lookup_outcome(engine: Engine, job: Job) -> Replayed[Any] | None:
     data = done.result
     if not job.policy.store_result:
         value = None
-    elif data is None or job.codec.lacks_result(data):
-        return None  # the claim reads the full record, which says why there is no result
+    elif data is None:
+        return None  # the claim reads the full record, which says why the result was not stored
     elif engine.runtime.supports_cancellation and unpacked_size(data) > SMALL_BYTES:
         return None
     else:
         try:
             value = job.codec.decode(data, key.id, done.cycle)
-        except ResultError as error:
-            raise error.with_key(key.text) from error.__cause__
+        except ResultError:  # the claim meets the same error, and says what is wrong
+            return None
     if engine.wants("skipped"):
         engine.emit_wanted("skipped", key, done, reason=job.policy.reasons.done)
     if engine.history is not None and engine.history.all:

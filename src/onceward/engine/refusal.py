@@ -92,8 +92,6 @@ async def _replayed(engine: Engine, job: Job, record: Record) -> Outcome[Any]:
     """Return the outcome of a completed key, with its stored result or the reason why there is none."""
     value = None
     if record.result is not None and job.policy.store_result:
-        if job.codec.lacks_result(record.result):
-            return replace(replayed_outcome(job, record, None), stored=False, unstored=RESOLVED_WITHOUT)
         try:
             value = await engine.decode(job.codec, record.result, record.id, record.cycle)
         except UndeclaredClass as error:
@@ -101,6 +99,8 @@ async def _replayed(engine: Engine, job: Job, record: Record) -> Outcome[Any]:
                 raise error.with_key(job.key.text) from error.__cause__
             return replace(replayed_outcome(job, record, None), stored=False, unstored=_undeclared_text(error))
         except ResultError as error:
+            if job.codec.lacks_result(record.result):
+                return replace(replayed_outcome(job, record, None), stored=False, unstored=RESOLVED_WITHOUT)
             raise error.with_key(job.key.text) from error.__cause__
     outcome = replayed_outcome(job, record, value)
     return outcome if outcome.stored else replace(outcome, unstored=unstored_reason(record.note))
