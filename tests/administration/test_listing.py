@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from onceward import ConfigurationError, RecordState
@@ -132,6 +133,19 @@ def test_a_search_that_visits_too_many_records_goes_on_with_its_cursor(
         found = [row.id for page in pages(admin, wanted, 2) for row in page]
         expected = sorted((one for one in records if wanted.matches(one)), key=lambda one: -one.token)
         assert found == [one.id.hex() for one in expected]
+
+
+def test_a_cursor_of_another_store_is_refused(client: SyncClient) -> None:
+    store = client.once.store
+    if store.listing is None or not store.name.startswith(("sqlite", "postgresql")):
+        pytest.skip("its cursors have another form")
+    fill(client)
+    other: object = b"an id" if store.name.startswith("sqlite") else 7
+    listed, scanned = (msgspec.msgpack.encode(one) for one in ((5, other), ("FAILED", 5, other)))
+    with pytest.raises(ConfigurationError, match="not a cursor of this store"):
+        client.drive(store.listing.newest(ListingFilter(), cursor=listed, limit=2, timeout=30))
+    with pytest.raises(ConfigurationError, match="not a cursor of this store"):
+        client.drive(store.scan(Filter(states=(FAILED,)), cursor=scanned, limit=2, timeout=30))
 
 
 def test_run_is_the_bridge_for_sync_clients() -> None:

@@ -33,6 +33,7 @@ Change = Callable[[bytes, Record | None, int], Step]
 COLUMN_TYPES = {str: "text", int: "bigint", bytes: "bytea"}
 _DIALECT = Dialect(
     row_id="id",
+    row_id_type=bytes,
     newest_order=("token", "id"),
     newest_condition="token > 0",
     columns_without_result=COLUMNS.replace(" result,", " NULL::bytea AS result,"),
