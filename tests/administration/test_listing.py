@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from onceward import ConfigurationError, RecordState
 from onceward.administration import ListingFilter, Visible
+from onceward.protocol.audit import AuditFilter
 from onceward.protocol.ports import Filter
 from onceward.runtime.bridge import run
 from onceward.testing import FakeClock
@@ -146,6 +148,25 @@ def test_a_cursor_of_another_store_is_refused(client: SyncClient) -> None:
         client.drive(store.listing.newest(ListingFilter(), cursor=listed, limit=2, timeout=30))
     with pytest.raises(ConfigurationError, match="not a cursor of this store"):
         client.drive(store.scan(Filter(states=(FAILED,)), cursor=scanned, limit=2, timeout=30))
+
+
+class Word(StrEnum):
+    ORDER = "order:"
+    SHARED = "default/shared@acme"
+
+
+def test_a_filter_may_have_members_of_an_enum(client: SyncClient) -> None:
+    fill(client)
+    admin, store = admin_of(client), client.once.store
+    plain, given = ("order:", "default/shared@acme"), (Word.ORDER, Word.SHARED)
+    expected, found = (
+        admin.keys(ListingFilter(prefix=prefix, scopes=(scope,)), limit=100).rows for prefix, scope in (plain, given)
+    )
+    assert found == expected
+    assert expected
+    page = client.drive(store.scan(Filter(prefix=given[0], scope=given[1]), cursor=None, limit=100, timeout=30))
+    assert {one.id.hex() for one in page.records} >= {row.id for row in expected}
+    assert client.drive(store.audit(AuditFilter(scope=given[1]), limit=5, timeout=30)) == []
 
 
 def test_run_is_the_bridge_for_sync_clients() -> None:
