@@ -211,10 +211,12 @@ class PostgresDatabase(BaseDatabase[Connection]):
             raise
         return connection
 
-    def _lock_creation(self, tables: Tables) -> None:
+    def _lock_creation(self, tables: Tables, reason: str) -> None:
         if not self._migrate:
-            raise StoreBroken(f"{self.name} has no tables of people", hint="add ?migrate=1 to the URL once")
+            raise StoreBroken(f"{self.name} {reason}", hint="add ?migrate=1 to the URL once")
         tables.execute("BEGIN", ())
         tables.execute("SELECT pg_advisory_xact_lock(?, 0)", (_lock_namespace(self._prefix) ^ 1,))
+
+    def _create_schema(self, tables: Tables) -> None:
         if self._prefix:
             tables.execute(f"CREATE SCHEMA IF NOT EXISTS {self._prefix.removesuffix('.')}", ())
