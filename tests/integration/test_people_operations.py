@@ -210,6 +210,13 @@ def test_tables_of_an_older_version_are_upgraded(tmp_path: Path) -> None:
         assert people.add(record("web", "1", email="anna@example.com")).person == "p1"
 
 
+def test_processes_of_earlier_builds_take_the_same_locks() -> None:
+    """They did not quote the schema. During a deployment, both builds run."""
+    from onceward.people.on_postgres import _lock_namespace
+
+    assert _lock_namespace('"crm".') == _lock_namespace("crm.")
+
+
 def test_tables_of_a_newer_version_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "people.db"
     with People(f"sqlite:///{path}") as people:

@@ -111,7 +111,8 @@ class PostgresTables:
 
 def _lock_namespace(prefix: str) -> int:
     """Return the first half of the advisory lock keys for the tables in this schema."""
-    return crc32(f"onceward people {prefix}".encode()) - (1 << 31)
+    plain = prefix.replace('"', "")  # the number that earlier builds use, which did not quote the schema
+    return crc32(f"onceward people {plain}".encode()) - (1 << 31)
 
 
 class PostgresDatabase(BaseDatabase[Connection]):
