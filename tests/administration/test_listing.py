@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from onceward import ConfigurationError, RecordState
 from onceward.administration import ListingFilter, Visible
+from onceward.protocol.audit import AuditFilter
 from onceward.protocol.ports import Filter
 from onceward.runtime.bridge import run
 from onceward.testing import FakeClock
@@ -132,6 +135,38 @@ def test_a_search_that_visits_too_many_records_goes_on_with_its_cursor(
         found = [row.id for page in pages(admin, wanted, 2) for row in page]
         expected = sorted((one for one in records if wanted.matches(one)), key=lambda one: -one.token)
         assert found == [one.id.hex() for one in expected]
+
+
+def test_a_cursor_of_another_store_is_refused(client: SyncClient) -> None:
+    store = client.once.store
+    if store.listing is None or not store.name.startswith(("sqlite", "postgresql")):
+        pytest.skip("its cursors have another form")
+    fill(client)
+    other: object = b"an id" if store.name.startswith("sqlite") else 7
+    listed, scanned = (msgspec.msgpack.encode(one) for one in ((5, other), ("FAILED", 5, other)))
+    with pytest.raises(ConfigurationError, match="not a cursor of this store"):
+        client.drive(store.listing.newest(ListingFilter(), cursor=listed, limit=2, timeout=30))
+    with pytest.raises(ConfigurationError, match="not a cursor of this store"):
+        client.drive(store.scan(Filter(states=(FAILED,)), cursor=scanned, limit=2, timeout=30))
+
+
+class Word(StrEnum):
+    ORDER = "order:"
+    SHARED = "default/shared@acme"
+
+
+def test_a_filter_may_have_members_of_an_enum(client: SyncClient) -> None:
+    fill(client)
+    admin, store = admin_of(client), client.once.store
+    plain, given = ("order:", "default/shared@acme"), (Word.ORDER, Word.SHARED)
+    expected, found = (
+        admin.keys(ListingFilter(prefix=prefix, scopes=(scope,)), limit=100).rows for prefix, scope in (plain, given)
+    )
+    assert found == expected
+    assert expected
+    page = client.drive(store.scan(Filter(prefix=given[0], scope=given[1]), cursor=None, limit=100, timeout=30))
+    assert {one.id.hex() for one in page.records} >= {row.id for row in expected}
+    assert client.drive(store.audit(AuditFilter(scope=given[1]), limit=5, timeout=30)) == []
 
 
 def test_run_is_the_bridge_for_sync_clients() -> None:

@@ -191,7 +191,33 @@ def test_relinking_changes_nothing_with_the_same_model(people: People) -> None:
     assert after == before
 
 
-def test_tables_of_another_version_are_refused(tmp_path: Path) -> None:
+def test_tables_of_an_older_version_are_upgraded(tmp_path: Path) -> None:
+    """The columns that version 1 lacked are added, and every person is one unit."""
+    path = tmp_path / "people.db"
+    with People(f"sqlite:///{path}") as people:
+        people.add(record("crm", "1", email="anna@example.com", **ANNA))
+    with closing(sqlite3.connect(path)) as old:
+        for statement in (
+            "ALTER TABLE onceward_contributions DROP COLUMN unit",
+            "ALTER TABLE onceward_contributions DROP COLUMN has_keys",
+            "ALTER TABLE onceward_person_keys DROP COLUMN unit",
+            "DROP TABLE onceward_links",
+            "UPDATE onceward_people_meta SET value = '1' WHERE name = 'version'",
+        ):
+            old.execute(statement)
+        old.commit()
+    with People(f"sqlite:///{path}") as people:
+        assert people.add(record("web", "1", email="anna@example.com")).person == "p1"
+
+
+def test_processes_of_earlier_builds_take_the_same_locks() -> None:
+    """They did not quote the schema. During a deployment, both builds run."""
+    from onceward.people.on_postgres import _lock_namespace
+
+    assert _lock_namespace('"crm".') == _lock_namespace("crm.")
+
+
+def test_tables_of_a_newer_version_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "people.db"
     with People(f"sqlite:///{path}") as people:
         people.add(record("crm", "1", email="anna@example.com", **ANNA))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from onceward.runtime.bridge import run
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite.joined import SQLiteJoined
+from onceward.testing import FakeClock
+from onceward.testing.fake_threads import FakeRuntime
 from tests.integration.sqlite_joining import ask, call, complete, connection, do, effects, joined, path, store
 from tests.integration.sqlite_workers import claim, ident, request
 
@@ -204,6 +207,20 @@ def test_the_event_loop_keeps_running_while_another_writer_is_waited_for(
     assert asyncio.run(both()) == (50, Verdict.ACQUIRED)
     connection.rollback()
     writer.close()
+
+
+def test_on_a_fake_clock_waiting_for_another_writer_takes_no_real_time(
+    store: SQLiteStore, connection: sqlite3.Connection, path: Path
+) -> None:
+    clock = FakeClock()
+    joined = store.join(connection, FakeRuntime(clock))
+    before, started = clock.elapsed, time.monotonic()
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match="another writer"):
+            run(joined.claim([request("a", None)], timeout=20))
+    assert clock.elapsed - before == pytest.approx(20_000_000, rel=0.01)
+    assert time.monotonic() - started < 20
 
 
 def test_two_requests_for_one_key_are_refused(joined: SQLiteJoined, connection: sqlite3.Connection) -> None:

@@ -110,6 +110,13 @@ def test_each_part_is_imported_only_when_used(compiled: Path, statement: str, br
     assert modules & {"asyncio", "sqlite3", "hypothesis"} == brings
 
 
+def test_an_endpoint_imports_nothing_for_large_bodies(compiled: Path) -> None:
+    """Only the middlewares put them into temporary files."""
+    modules = brought("import onceward.http.endpoint", compiled)
+    assert "onceward.http.endpoint" in modules
+    assert modules & {"tempfile", "bz2", "lzma", "random"} == set()
+
+
 def test_the_public_names_are_all_there(compiled: Path) -> None:
     said = "import onceward; assert [getattr(onceward, name) for name in onceward.__all__]; from onceward import *"
     brought(said, compiled)

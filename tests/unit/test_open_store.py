@@ -132,5 +132,6 @@ def test_python_without_sqlite_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sqlite3", None)
     for name in [name for name in sys.modules if name.startswith("onceward.stores.sqlite")]:
         monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(MissingExtra, match="sqlite3"):
+    with pytest.raises(MissingExtra, match="sqlite3") as caught:
         open_store("sqlite:///a.db")
+    assert "onceward[" not in str(caught.value), "there is no extra for it"

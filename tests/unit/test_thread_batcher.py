@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 import pytest
 
 from onceward.errors import StoreUnavailable
+from onceward.protocol.requests import Answer, AnyRequest
 from onceward.runtime import thread_batcher
 from onceward.runtime.thread_batcher import ThreadBatcher
 from tests.moved_time import TOO_LONG, in_thread
@@ -208,6 +210,32 @@ def test_a_leader_without_a_request_of_its_own_wakes_the_others() -> None:
             others[0].result(TOO_LONG)
         assert [one.result(TOO_LONG) for one in others[1:]] == [answer_to(request(word)) for word in "ab"]
     assert send.calls == [["first"], ["a", "b"]]
+
+
+@pytest.mark.usefixtures("no_checks")
+def test_requests_behind_a_failed_call_do_not_wait_for_its_repetitions() -> None:
+    may_repeat = threading.Event()
+    with under_way(2) as (batcher, send):
+        answers = send.answers
+
+        def slow_alone(requests: Sequence[AnyRequest]) -> list[Answer]:
+            if requests[0] in asked and len(requests) == 1:
+                assert may_repeat.wait(TOO_LONG)
+            return answers(requests)
+
+        asked = [request("a"), request("b")]
+        send.answers = slow_alone  # type: ignore[method-assign]
+        send.fails = lambda requests: len(requests) > 1
+        others = start(batcher, *asked)
+        send.go(0)
+        send.reached()
+        [late] = start(batcher, request("late"))
+        send.go(1)
+        try:
+            assert late.result(TOO_LONG / 2) == answer_to(request("late"))
+        finally:
+            may_repeat.set()
+        assert [one.result(TOO_LONG) for one in others] == [answer_to(one) for one in asked]
 
 
 def test_a_store_that_answers_too_little_is_asked_one_by_one() -> None:

@@ -1,8 +1,8 @@
 """`Once` and `AsyncOnce`: the objects that applications create. They combine everything below them.
 
-Read `base.py` first (configuration, and how jobs are built), then `sync.py`, `base_features.py` and
-`async_administration.py`. `aio.py` mirrors `sync.py` for asyncio; `administration.py` and `features.py` make the sync
-methods from the async ones.
+Read `base.py` first (configuration, and how jobs are built), then `sync.py`, `administration.py` and
+`base_features.py`. `aio.py` and `async_administration.py` mirror them for asyncio; `features.py` makes sync methods
+from the async ones.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Inspect and change records manually: the async methods of `AsyncOnce`. Those of `Once` are made from them."""
+"""Inspect and change records manually: the async methods of `AsyncOnce`."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from onceward.errors import ClaimError, ConfigurationError, InvalidKey, NotAcqui
 from onceward.protocol.outcome import Executed, Failed, Outcome, Parked, Replayed
 from onceward.protocol.runtime import Runtime
 
-from .body import MAX_INLINE_HASH, MAX_LENGTH_DIGITS, Body, BodyTooLarge
+from .body import MAX_INLINE_HASH, Body, BodyTooLarge
 from .config import IdempotencyConfig, IdempotencyOptions
 from .http_settlement import SettlementFailed
 from .multipart import split_boundary
@@ -34,7 +34,14 @@ from .request_context import RequestContext, request_without_key
 from .request_run import RequestRun
 from .response_buffer import App, Message, Receive, Scope, Send
 from .routes import Routes
-from .semantics import BODY_TOO_LARGE, KEY_HEADER, NO_LONGER_ALLOWED, IdempotentRequest, RawResponse
+from .semantics import (
+    BODY_TOO_LARGE,
+    KEY_HEADER,
+    MAX_LENGTH_DIGITS,
+    NO_LONGER_ALLOWED,
+    IdempotentRequest,
+    RawResponse,
+)
 from .transaction import RequestTransaction
 
 __all__ = ["IdempotencyMiddleware"]

@@ -21,9 +21,6 @@ CHUNK_SIZE: Final = 1 << 18
 MAX_INLINE_HASH: Final = 1 << 16
 """Bytes that take less time to hash than to hand over to a thread."""
 
-MAX_LENGTH_DIGITS: Final = 18
-"""A Content-Length with more digits cannot be a real number of bytes."""
-
 
 class BodyTooLarge(Exception):
     """The body is larger than the limit."""

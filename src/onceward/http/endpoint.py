@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Final
 from onceward.errors import ConfigurationError, OncewardError
 from onceward.runtime.bridge import run
 
-from .body import MAX_LENGTH_DIGITS
 from .delivery_status import is_temporary, temporary_error_response
 from .messages import InboundRequest, Response, problem, retry_after_header
+from .semantics import MAX_LENGTH_DIGITS
 
 MAX_BODY_BYTES: Final = 10 * 1024 * 1024
 """Default limit of a body: the largest Pub/Sub message, and far more than any webhook."""

@@ -41,6 +41,8 @@ KEY_HEADER: Final = b"idempotency-key"
 REPLAYED_HEADER: Final = (b"idempotency-replayed", b"true")
 WINDOW_HEADER: Final = b"idempotency-window"
 PROBLEM_CONTENT_TYPE: Final = b"application/problem+json"
+MAX_LENGTH_DIGITS: Final = 18
+"""A Content-Length with more digits cannot be a real number of bytes."""
 
 Header = tuple[bytes, bytes]
 Headers = Sequence[Header]

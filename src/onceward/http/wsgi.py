@@ -25,11 +25,18 @@ from onceward.errors import (
 from onceward.operations.block import ClaimBlock
 from onceward.protocol.outcome import Replayed
 
-from .body import CHUNK_SIZE, MAX_LENGTH_DIGITS, Body, BodyTooLarge
+from .body import CHUNK_SIZE, Body, BodyTooLarge
 from .config import IdempotencyConfig, IdempotencyOptions
 from .multipart import split_boundary
 from .request_context import RequestContext, request_without_key
-from .semantics import BODY_CUT_OFF, BODY_TOO_LARGE, NO_LONGER_ALLOWED, IdempotentRequest, RawResponse
+from .semantics import (
+    BODY_CUT_OFF,
+    BODY_TOO_LARGE,
+    MAX_LENGTH_DIGITS,
+    NO_LONGER_ALLOWED,
+    IdempotentRequest,
+    RawResponse,
+)
 from .wsgi_response import App, Environ, StartResponse, WsgiResponse, send_response
 
 __all__ = ["IdempotencyMiddleware"]

@@ -50,9 +50,12 @@ class BaseDatabase(ABC, Generic[C]):
     @abstractmethod
     def _translate(self, error: Any) -> Exception: ...
 
-    def _lock_creation(self, tables: Tables) -> None:
-        """Begin a transaction in which no other process creates the tables."""
+    def _lock_creation(self, tables: Tables, reason: str) -> None:  # noqa: ARG002 (for those that may refuse)
+        """Begin a transaction in which no other process creates or upgrades the tables."""
         tables.execute(self.begin, ())
+
+    def _create_schema(self, tables: Tables) -> None:
+        """Create what the tables need."""
 
     def _commit(self, connection: C) -> None:
         self._tables(connection).execute("COMMIT", ())
@@ -101,16 +104,25 @@ class BaseDatabase(ABC, Generic[C]):
             raise self._translate(error) from error
 
     def _create_tables(self, connection: C, placeholders: Mapping[str, str]) -> None:
-        """Create the tables if they do not exist. Raise if another version of Onceward created them."""
+        """Create the tables if they do not exist, or upgrade them. Raise if a newer Onceward created them."""
         tables = self._tables(connection)
         if not tables.has_table(META):
-            self._lock_creation(tables)
+            self._lock_creation(tables, "has no tables of people")
             if not tables.has_table(META):  # another process may have created them meanwhile
-                for statement in schema.statements(placeholders):
+                self._create_schema(tables)
+                for statement in schema.statements(schema.TABLES, placeholders):
                     tables.execute(statement, ())
                 tables.run_many(schema.ADD_META, list(self.first_meta.items()))
             tables.execute("COMMIT", ())
-        [(version,)] = tables.run(sql.GET_META, "version")
+        version = _version(tables)
+        if version in schema.UPGRADES:
+            self._lock_creation(tables, f"has people of version {version}")
+            version = _version(tables)  # another process may have been faster
+            if version in schema.UPGRADES:
+                for statement in schema.statements(schema.UPGRADES[version], placeholders):
+                    tables.execute(statement, ())
+                version = _version(tables)
+            tables.execute("COMMIT", ())
         if version != schema.VERSION:
             raise StoreBroken(f"{self.name} has people of version {version}", hint="upgrade Onceward in this process")
 
@@ -120,6 +132,11 @@ class BaseDatabase(ABC, Generic[C]):
 
     @abstractmethod
     def close(self) -> None: ...
+
+
+def _version(tables: Tables) -> str:
+    [(version,)] = tables.run(sql.GET_META, "version")
+    return str(version)
 
 
 def open_database(url: str) -> Database:

@@ -111,7 +111,8 @@ class PostgresTables:
 
 def _lock_namespace(prefix: str) -> int:
     """Return the first half of the advisory lock keys for the tables in this schema."""
-    return crc32(f"onceward people {prefix}".encode()) - (1 << 31)
+    plain = prefix.replace('"', "")  # the number that earlier builds use, which did not quote the schema
+    return crc32(f"onceward people {plain}".encode()) - (1 << 31)
 
 
 class PostgresDatabase(BaseDatabase[Connection]):
@@ -211,10 +212,12 @@ class PostgresDatabase(BaseDatabase[Connection]):
             raise
         return connection
 
-    def _lock_creation(self, tables: Tables) -> None:
+    def _lock_creation(self, tables: Tables, reason: str) -> None:
         if not self._migrate:
-            raise StoreBroken(f"{self.name} has no tables of people", hint="add ?migrate=1 to the URL once")
+            raise StoreBroken(f"{self.name} {reason}", hint="add ?migrate=1 to the URL once")
         tables.execute("BEGIN", ())
         tables.execute("SELECT pg_advisory_xact_lock(?, 0)", (_lock_namespace(self._prefix) ^ 1,))
+
+    def _create_schema(self, tables: Tables) -> None:
         if self._prefix:
             tables.execute(f"CREATE SCHEMA IF NOT EXISTS {self._prefix.removesuffix('.')}", ())

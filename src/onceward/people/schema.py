@@ -92,6 +92,30 @@ keys of contributions. `onceward_reviews.answer` is `same`, `different`, or empt
 """
 
 VERSION: Final = "2"
+UPGRADES: Final = {
+    "1": """
+ALTER TABLE {t}onceward_person_keys ADD COLUMN unit TEXT NOT NULL DEFAULT ''
+;
+UPDATE {t}onceward_person_keys SET unit = person
+;
+ALTER TABLE {t}onceward_contributions ADD COLUMN unit TEXT NOT NULL DEFAULT ''
+;
+ALTER TABLE {t}onceward_contributions ADD COLUMN has_keys {small} NOT NULL DEFAULT 1
+;
+UPDATE {t}onceward_contributions SET unit = person
+;
+CREATE TABLE {t}onceward_links (
+    number     {big}  NOT NULL,
+    other      {big}  NOT NULL,
+    confidence {real} NOT NULL,
+    PRIMARY KEY (number, other)
+){narrow}
+;
+UPDATE {t}onceward_people_meta SET value = '2' WHERE name = 'version'
+"""
+}
+"""The statements that upgrade the tables from each version. People of version 1 stay as they are: each is one unit."""
+
 ADD_META: Final = "INSERT INTO {t}onceward_people_meta (name, value) VALUES (?, ?)"
 
 SQLITE: Final = {
@@ -115,6 +139,6 @@ POSTGRES: Final = {
 }
 
 
-def statements(placeholders: Mapping[str, str]) -> list[str]:
-    """Return the statements that create the tables, to be executed in one transaction."""
-    return [one.strip() for one in TABLES.format(**placeholders).split("\n;\n")]
+def statements(script: str, placeholders: Mapping[str, str]) -> list[str]:
+    """Return the statements of `TABLES` or of an upgrade, to be executed in one transaction."""
+    return [one.strip() for one in script.format(**placeholders).split("\n;\n")]

@@ -137,6 +137,7 @@ class ThreadBatcher:
                 finally:
                     self._leader = 0
         except BaseException as error:
+            self._wake_first()  # of the queue: those of the batch may be busy for long, each with its own request
             for one in batch:
                 one.alone = True
                 one.wake()

@@ -24,6 +24,8 @@ _BUILT_IN = {
 }
 """The packages of the built-in stores. Each extra has the name of its package."""
 
+_WITHOUT_EXTRA = ("memory", "sqlite")
+
 
 def open_store(url: str | None = None) -> Store:
     """Return the store for a URL, not yet connected.
@@ -83,7 +85,7 @@ def _factory(scheme: str) -> Callable[[str], Store]:
 
 
 def _install_hint(scheme: str) -> str:
-    if scheme in _BUILT_IN:
+    if scheme in _BUILT_IN and scheme not in _WITHOUT_EXTRA:
         return f'pip install "onceward[{_BUILT_IN[scheme]}]"'
     return f"install the driver, or the extra of the package that provides {scheme}://"
 

@@ -42,6 +42,8 @@ class Dialect(NamedTuple):
 
     row_id: str
     """The column that orders records with equal tokens in the index of unfinished records."""
+    row_id_type: type
+    """The type of this column: a cursor with a value of another type is one of another store."""
     newest_order: tuple[str, ...]
     """The order in which all records are listed: by token if there is an index, otherwise by row."""
     newest_condition: str
@@ -196,7 +198,7 @@ async def _scan_unfinished(reader: Reader, wanted: Filter, after: bytes | None, 
     """Return a page of unfinished records, by state and last claim. The index has this order, so no sort is needed."""
     row_id = reader.dialect.row_id
     states = sorted({state.value for state in wanted.states})
-    begin, *position = (states[0],) if after is None else decode_position(after, tuple[str, int, int | bytes])
+    begin, *position = (states[0],) if after is None else decode_position(reader, after, tuple[str, int, int | bytes])
     found: list[Row] = []
     now = 0
     for state in states:
@@ -241,7 +243,7 @@ def _records(reader: Reader) -> str:
 
 async def newest(reader: Reader, wanted: ListingFilter, after: bytes | None, limit: int) -> ListingPage:
     """Return a page of matching records: unfinished ones state by state, or all of them."""
-    start: Position | None = None if after is None else decode_position(after, tuple[int, int | bytes])
+    start: Position | None = None if after is None else decode_position(reader, after, tuple[int, int | bytes])
     states = tuple(dict.fromkeys(wanted.states)) if wanted.only_unfinished else (None,)
     found: list[FoundRows] = []
     now = 0
@@ -363,9 +365,13 @@ def merged_page(found: Sequence[FoundRows], wanted: ListingFilter, limit: int, n
 encode_position = msgspec.msgpack.Encoder().encode
 
 
-def decode_position(cursor: bytes, kind: Any) -> Any:
+def decode_position(reader: Reader, cursor: bytes, kind: Any) -> Any:
     """Return the position of a cursor; raise ConfigurationError if it is not one of this store."""
+    problem: Exception | None = None
     try:
-        return msgspec.msgpack.decode(cursor, type=kind)
+        position = msgspec.msgpack.decode(cursor, type=kind)
+        if isinstance(position[-1], reader.dialect.row_id_type):
+            return position
     except msgspec.MsgspecError as error:
-        raise ConfigurationError("this is not a cursor of this store", hint="start with the first page") from error
+        problem = error
+    raise ConfigurationError("this is not a cursor of this store", hint="start with the first page") from problem

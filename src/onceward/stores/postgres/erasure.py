@@ -8,7 +8,7 @@ from typing import Any
 from onceward.protocol.audit import AuditSignature, purge_entry
 from onceward.stores.sql_capabilities import SqlErasure
 
-from .maintenance import COLUMN_TYPES, CallContext, insert_audit
+from .maintenance import CallContext, column_type, insert_audit
 
 
 class PostgresErasure(SqlErasure):
@@ -18,7 +18,7 @@ class PostgresErasure(SqlErasure):
         return await work(context, *arguments)
 
     async def _change_rows(self, context: CallContext, text: str, keys: Sequence[Any]) -> int:
-        matches = f"= ANY ($1::{COLUMN_TYPES[type(keys[0])]}[])"
+        matches = f"= ANY ($1::{column_type(keys[0])}[])"
         filled = text.format(prefix=context.prefix, matches=matches) + " RETURNING 1"
         return len(await context.connection.query(filled, context.deadline, keys))
 

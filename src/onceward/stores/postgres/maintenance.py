@@ -30,9 +30,9 @@ CHUNK = 500
 Step = tuple[Record | None, Verdict]
 Change = Callable[[bytes, Record | None, int], Step]
 
-COLUMN_TYPES = {str: "text", int: "bigint", bytes: "bytea"}
 _DIALECT = Dialect(
     row_id="id",
+    row_id_type=bytes,
     newest_order=("token", "id"),
     newest_condition="token > 0",
     columns_without_result=COLUMNS.replace(" result,", " NULL::bytea AS result,"),
@@ -47,6 +47,13 @@ DURABILITY_SETTINGS = Statement(
     " current_setting('full_page_writes')"
 )
 """The server version, and the settings that decide whether acknowledged commits survive a power cut."""
+
+
+def column_type(value: str | int | bytes) -> str:
+    """Return the type of columns with such values. A text may be of a subclass, such as a member of a StrEnum."""
+    if isinstance(value, str):
+        return "text"
+    return "bigint" if isinstance(value, int) else "bytea"
 
 
 class CallContext(NamedTuple):
@@ -66,7 +73,7 @@ class CallContext(NamedTuple):
         return self.table.statements.prefix
 
     def placeholder(self, number: int, value: Any) -> str:
-        return f"${number + 1}::{COLUMN_TYPES[type(value)]}"  # the first parameter is the time
+        return f"${number + 1}::{column_type(value)}"  # the first parameter is the time
 
     async def select(self, text: str, values: Sequence[Any]) -> tuple[list[Row], int]:
         """Return the rows, and the store's time even if there are none (see `sql_reading`)."""

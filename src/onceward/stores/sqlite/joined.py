@@ -255,6 +255,7 @@ class SQLiteJoined(JoinedSavepoints):
         """Wait for other writers without blocking an event loop: SQLite tries once, then the runtime sleeps."""
         if not self._keeps_connection():
             raise ConfigurationError(TRANSACTION_ENDED, hint=TRANSACTION_ENDED_HINT)
+        give_up_at = self._runtime.monotonic() + deadline - time.monotonic()  # on the clock by which it sleeps
         pause = MIN_WAIT
         while True:
             busy = await self._run(self._try_write_lock)
@@ -266,7 +267,7 @@ class SQLiteJoined(JoinedSavepoints):
                     "your transaction read from the database before another one changed it",
                     hint="roll back and repeat the transaction; BEGIN IMMEDIATE avoids this",
                 ) from busy
-            remaining = deadline - time.monotonic()
+            remaining = give_up_at - self._runtime.monotonic()
             if remaining <= 0:
                 raise StoreUnavailable(
                     f"{self._name}: another writer holds the file for longer than this call may wait ({busy})",

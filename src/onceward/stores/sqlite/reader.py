@@ -22,6 +22,7 @@ class SQLiteReader:
         self._now = now
         self.dialect = Dialect(
             row_id="rowid",
+            row_id_type=int,
             newest_order=("rowid",),
             newest_condition="rowid > 0",
             columns_without_result=COLUMNS_WITHOUT_RESULT,
