@@ -11,13 +11,12 @@ from redis.exceptions import NoScriptError
 from onceward.protocol.audit import AuditSignature
 from onceward.protocol.ports import Clock
 from onceward.protocol.requests import Answer, AnyRequest, ClaimRequest, Renewal, Resolve
-from onceward.protocol.runtime import Answers
 from onceward.stores.group_commit import GroupCommit
 from onceward.stores.watchers import Watchers
 
 from . import errors as faults
 from . import records
-from .records import ENCODERS, Forget
+from .requests import ENCODERS, Forget
 from .scripts import script
 from .transport import ClosedTransport, RedisTransport, Reply
 
@@ -45,41 +44,38 @@ class RedisCalls(GroupCommit, Watchers):
         self._audit = base + b"audit"
         self._channels = base + b"w:"
 
-    def send(self, requests: Sequence[AnyRequest], timeout: float) -> Answers:
-        """Send claims, renewals and settlements in one call, or in several if there are many."""
-        return (
-            self._send_batch(requests, timeout)
-            if len(requests) <= MAX_BATCH
-            else self._send_in_batches(requests, timeout)
-        )
-
-    async def _send_in_batches(self, requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
-        deadline = time.monotonic() + timeout
-        answers = []
-        for start in range(0, len(requests), MAX_BATCH):
-            left = deadline - time.monotonic()
-            answers += await self._send_batch(requests[start : start + MAX_BATCH], left)
-        return answers
-
-    async def _send_batch(
+    async def send(  # type: ignore[override]  # a coroutine function returns a coroutine
         self, requests: Sequence[AnyRequest | Forget], timeout: float, signed: AuditSignature | None = None
     ) -> list[Answer]:
-        """Send requests to the script with the state table."""
+        """Send requests to the script with the state table in one call, or in several if there are many."""
+        if len(requests) > MAX_BATCH:
+            return await self._send_in_batches(requests, timeout, signed)
         if not requests:
             return []
         name, retryable = ("apply", True) if signed is None else ("apply_signed", False)
-        keys, arguments = [self._audit], [self._time(), b"" if signed is None else encode_signature(signed)]
+        keys, parts = [self._audit], []
         for one in requests:
             keys.append(self._record + one.id)
-            arguments += ENCODERS[type(one)](one)
+            parts += ENCODERS[type(one)](one)
             if type(one) in NOT_RETRYABLE:
                 retryable = False
+        arguments = (self._time(), b"" if signed is None else encode_signature(signed), b"".join(parts))
         reply = await self.run(name, keys, arguments, timeout, retryable=retryable)
         answers, error_text = records.decode_answers(requests, reply)
         if error_text:
             raise await self._store_error(error_text)
         if self._waiting:
             self.wake(one.id for one in requests if not isinstance(one, ClaimRequest | Renewal))
+        return answers
+
+    async def _send_in_batches(
+        self, requests: Sequence[AnyRequest | Forget], timeout: float, signed: AuditSignature | None
+    ) -> list[Answer]:
+        deadline = time.monotonic() + timeout
+        answers = []
+        for start in range(0, len(requests), MAX_BATCH):
+            left = deadline - time.monotonic()
+            answers += await self.send(requests[start : start + MAX_BATCH], left, signed)
         return answers
 
     async def run_on_store(
