@@ -122,7 +122,7 @@ class LoopQueue:
         sender.add_done_callback(self._on_sender_done)
 
     def _is_worth_a_call(self, other_senders: int) -> bool:
-        """Return whether to send waiting requests now. A few wait for a call in flight, unless their batch has failed."""
+        """Return whether to send waiting requests now. A few wait for a call in flight, unless their batch failed."""
         waiting = self._waiting
         return len(waiting) >= MIN_BATCH or (bool(waiting) and (not other_senders or waiting[0].alone))
 
@@ -176,15 +176,15 @@ class LoopQueue:
 
     async def _send_batch(self, batch: list[PendingRequest]) -> None:
         requests: list[AnyRequest] = []
-        ids, until = set(), math.inf
+        ids: set[bytes] = set()
+        deadlines: list[float] = []
         for one in batch:
             requests.append(one.request)
             ids.add(one.request.id)
-            if one.deadline < until:
-                until = one.deadline
+            deadlines.append(one.deadline)
         self._ids_in_flight |= ids
         try:
-            answers = await self._send(requests, max(0.0, until - monotonic()))
+            answers = await self._send(requests, max(0.0, min(deadlines) - monotonic()))
             if len(answers) != len(batch):
                 raise StoreBroken(f"{len(batch)} requests, but {len(answers)} answers")  # noqa: TRY301 (handled like other errors)
         except Exception as error:  # noqa: BLE001 (raised in the caller)

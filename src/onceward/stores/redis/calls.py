@@ -44,7 +44,7 @@ class RedisCalls(GroupCommit, Watchers):
         self._audit = base + b"audit"
         self._channels = base + b"w:"
 
-    async def send(  # type: ignore[override]  # a coroutine function returns a coroutine
+    async def send(
         self, requests: Sequence[AnyRequest | Forget], timeout: float, signed: AuditSignature | None = None
     ) -> list[Answer]:
         """Send requests to the script with the state table in one call, or in several if there are many."""
@@ -53,14 +53,15 @@ class RedisCalls(GroupCommit, Watchers):
         if not requests:
             return []
         name, retryable = ("apply", True) if signed is None else ("apply_signed", False)
-        keys, parts = [self._audit], []
+        keys = [self._audit]
+        parts: list[bytes] = []
         for one in requests:
             keys.append(self._record + one.id)
             parts += ENCODERS[type(one)](one)
             if type(one) in NOT_RETRYABLE:
                 retryable = False
-        arguments = (self._time(), b"" if signed is None else encode_signature(signed), b"".join(parts))
-        reply = await self.run(name, keys, arguments, timeout, retryable=retryable)
+        signature = b"" if signed is None else encode_signature(signed)
+        reply = await self.run(name, keys, (signature, b"".join(parts)), timeout, retryable=retryable)
         answers, error_text = records.decode_answers(requests, reply)
         if error_text:
             raise await self._store_error(error_text)
@@ -82,16 +83,18 @@ class RedisCalls(GroupCommit, Watchers):
         self, name: str, arguments: Sequence[bytes], timeout: float, *, retryable: bool = True
     ) -> Reply:
         """Run a script that finds its keys itself, or needs only the audit trail. `retryable` is as in `run`."""
-        return await self.run(name, (self._audit,), (self._time(), *arguments), timeout, retryable=retryable)
+        return await self.run(name, (self._audit,), arguments, timeout, retryable=retryable)
 
     async def run(
         self, name: str, keys: Sequence[bytes], arguments: Sequence[bytes], timeout: float, *, retryable: bool = True
     ) -> Reply:
-        """Run a script. Send its source if the server lacks it, as after a restart or SCRIPT FLUSH.
+        """Run a script, with the time as its first argument.
 
-        With `retryable`, it is sent again if the server had closed an idle connection.
+        Its source is sent only if the server lacks it, as after a restart or SCRIPT FLUSH. With `retryable`, it is sent
+        again if the server had closed an idle connection.
         """
-        target = script(name)
+        now = SERVER_TIME if self.clock is None else records.TIME.pack(self.clock.now())
+        target, arguments = script(name), (now, *arguments)
         try:
             return await self._transport.call(target.call(keys, arguments), timeout, retryable=retryable)
         except NoScriptError:
@@ -111,9 +114,6 @@ class RedisCalls(GroupCommit, Watchers):
         if faults.is_replica_error(text):
             await self._transport.drop()
         return faults.error_for(text, self.name)
-
-    def _time(self) -> bytes:
-        return SERVER_TIME if self.clock is None else records.TIME.pack(self.clock.now())
 
 
 def encode_signature(signed: AuditSignature) -> bytes:

@@ -66,7 +66,7 @@ class RedisLatest(RedisCalls):
         for start in range(0, len(ids), MAX_BATCH):
             some = ids[start : start + MAX_BATCH]
             keys = (self._audit, *[self._state + id for id in some])
-            now, *states = await self.run("read", keys, (self._time(),), deadline - time.monotonic())
+            now, *states = await self.run("read", keys, (), deadline - time.monotonic())
             found += [_decode_state(id, data, now) for id, data in zip(some, states, strict=True)]
         return found
 
@@ -88,7 +88,7 @@ class RedisLatest(RedisCalls):
             encoded = [_encode_delivery(one) for one in deliveries]
         except error as wrong:
             raise ConfigurationError(f"a delivery holds a text that is too long ({wrong})") from wrong
-        data: bytes = await self.run("latest", keys, (self._time(), *kept, *encoded), timeout)
+        data: bytes = await self.run("latest", keys, (*kept, *encoded), timeout)
         count = len(deliveries)
         if len(data) > count:
             raise await self._store_error(data[count:].decode("utf-8", "replace"))

@@ -52,7 +52,7 @@ class RedisLatestListing(RedisLatest):
         for start in range(0, len(ids), MAX_BATCH):
             some = ids[start : start + MAX_BATCH]
             keys = (self._audit, *[self._mark + id for id in some])
-            now, *marks = await self.run("read", keys, (self._time(),), deadline - time.monotonic())
+            now, *marks = await self.run("read", keys, (), deadline - time.monotonic())
             found += [_decode_mark(id, data, now) for id, data in zip(some, marks, strict=True)]
         return found
 

@@ -147,10 +147,12 @@ def granted_record(one: ClaimRequest, token: int, now: int) -> Record:
     if not (scope.isascii() and key.isascii() and owner.isascii()):
         scope, key, owner = as_stored(scope), as_stored(key), as_stored(owner)
     lease, max_attempts = one.lease, one.max_attempts
-    lease_until = None if lease is None else now + (lease if lease < MAX_EXACT else MAX_EXACT)
+    if (lease is not None and lease > MAX_EXACT) or max_attempts > MAX_ATTEMPTS:
+        lease, max_attempts = None if lease is None else min(lease, MAX_EXACT), min(max_attempts, MAX_ATTEMPTS)
     return Record(
-        one.id, scope, key, STATES[PENDING], token, one.nonce, token, 1, now, now, now, now, lease_until, one.after_crash,
-        max_attempts if max_attempts < MAX_ATTEMPTS else MAX_ATTEMPTS, one.fingerprint, one.arguments, owner, one.note,
+        one.id, scope, key, STATES[PENDING], token, one.nonce, token, 1, now, now, now, now,
+        None if lease is None else now + lease, one.after_crash, max_attempts,
+        one.fingerprint, one.arguments, owner, one.note,
     )  # fmt: skip
 
 

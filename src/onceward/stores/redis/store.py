@@ -170,7 +170,7 @@ class RedisStore(RedisErasure, RedisCounters, RedisHistory, BuiltInCapabilities)
         for start in range(0, len(ids), MAX_BATCH):
             chunk = ids[start : start + MAX_BATCH]
             keys = (self._audit, *[self._record + id for id in chunk])
-            now, *found = await self.run("read", keys, (self._time(),), deadline - time.monotonic())
+            now, *found = await self.run("read", keys, (), deadline - time.monotonic())
             answers += [records.decode_read(id, data, now) for id, data in zip(chunk, found, strict=True)]
         return answers
 
