@@ -47,8 +47,8 @@ BUGS = {
         "a_repeated_completion_succeeds_or_conflicts_by_content",
     ),
     "a request uses the settings of the first one": Bug(
-        "claim", "nonce, fingerprint, fields = claim.nonce, claim.fingerprint, claim.fields",
-        "nonce, fingerprint, fields = claim.nonce, claim.fingerprint, read_claim(11).fields",
+        "claim", "local nonce_size, fingerprint_size, fields_size, lifetime_size, from = unpack_(CLAIM, REQUESTS, at)",
+        "local nonce_size, fingerprint_size, fields_size, lifetime_size, from = unpack_(CLAIM, REQUESTS, 11)",
         "each_request_of_a_batch_uses_its_own_settings",
     ),
     "times are stored without their token": Bug(
@@ -71,7 +71,9 @@ BUGS = {
     ),
     "the lease is the key's TTL": Bug(
         "claim", "redis.call('SET', key, s, 'PX', lifetime)",
-        "redis.call('SET', key, s, 'PX', math.ceil(cmsgpack.unpack(claim.fields)[LEASE_UNTIL] / 1000))",
+        "local _, _, _, nonce_size, fingerprint_size = unpack_(HEAD, s)\n"
+        "local fields = cmsgpack.unpack(sub(s, HEAD_SIZE + nonce_size + fingerprint_size + 1))\n"
+        "redis.call('SET', key, s, 'PX', math.ceil(fields[LEASE_UNTIL] / 1000))",
         "a_late_owner_that_was_not_replaced_may_still_settle", real_time=True,
     ),
     "tokens are the time": Bug(
@@ -79,8 +81,8 @@ BUGS = {
         "tokens_grow_through_every_transition",
     ),
     "a new cycle forgets the token": Bug(
-        "change", "  if old_token < now then return acquire_new_cycle(key, claim) end\n",
-        "  if true then return acquire_new_cycle(key, claim) end\n",
+        "change", "  if old_token < now then return acquire_new_cycle(key, at) end\n",
+        "  if true then return acquire_new_cycle(key, at) end\n",
         "tokens_grow_while_the_clock_is_set_back_by_days",
     ),
     "a repeated claim counts as another caller's": Bug(

@@ -18,6 +18,7 @@ import weakref
 from asyncio import AbstractEventLoop, Task, TimerHandle
 from collections.abc import Callable
 from contextvars import Context
+from operator import attrgetter
 from time import monotonic
 
 from onceward.errors import StoreBroken, WrongRuntime
@@ -30,6 +31,9 @@ from .pending_request import PendingRequest
 
 MIN_BATCH = 32
 """How many waiting requests justify another call while one is in flight. Fewer would waste the server's time."""
+
+
+_request, _deadline, _id = attrgetter("request"), attrgetter("deadline"), attrgetter("id")
 
 
 def wrong_runtime() -> WrongRuntime:
@@ -175,16 +179,12 @@ class LoopQueue:
         return batch
 
     async def _send_batch(self, batch: list[PendingRequest]) -> None:
-        requests: list[AnyRequest] = []
-        ids: set[bytes] = set()
-        deadlines: list[float] = []
-        for one in batch:
-            requests.append(one.request)
-            ids.add(one.request.id)
-            deadlines.append(one.deadline)
+        requests: list[AnyRequest] = list(map(_request, batch))
+        ids: set[bytes] = set(map(_id, requests))
+        until: float = min(map(_deadline, batch))
         self._ids_in_flight |= ids
         try:
-            answers = await self._send(requests, max(0.0, min(deadlines) - monotonic()))
+            answers = await self._send(requests, max(0.0, until - monotonic()))
             if len(answers) != len(batch):
                 raise StoreBroken(f"{len(batch)} requests, but {len(answers)} answers")  # noqa: TRY301 (handled like other errors)
         except Exception as error:  # noqa: BLE001 (raised in the caller)

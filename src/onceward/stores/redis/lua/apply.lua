@@ -14,17 +14,17 @@
 local change  -- defined when a request needs it
 
 local function apply(key, verb, at, next_at)
-  local s, claim = redis.call('GET', key), verb == 'claim' and read_claim(at)
+  local s = redis.call('GET', key)
   if not s then
-    if claim then return acquire_new_cycle(key, claim) end
+    if verb == 'claim' then return acquire_new_cycle(key, at) end
     if verb ~= 'forget' then return 'LOST', false end
     redis.call('DEL', sub(AUDIT, 1, -6) .. 'h:' .. sub(key, #AUDIT - 2))  -- a history may expire later than its record
     return 'OK', false
   end
   if byte(s) > READER then return 'SKEW', s end
-  if claim and is_replay(s, claim.fingerprint) then return 'REPLAY', s end
+  if verb == 'claim' and is_replay(s, at) then return 'REPLAY', s end
   change = change or define_change()
-  return change(key, s, verb, claim, at, next_at)
+  return change(key, s, verb, at, next_at)
 end
 
 local answer, next_at = {now}, 1

@@ -2,12 +2,17 @@
 
 local SIGNED = ARGV[2]
 
--- Returns the claim with those of its fields that the state table needs.
-local function read_claim_fields(claim)
-  local f = unpack_fields(claim.fields)
-  claim.lease, claim.after_crash, claim.max_attempts = f[LEASE_UNTIL], f[AFTER_CRASH], f[MAX_ATTEMPTS]
-  claim.owner, claim.arguments, claim.note = f[OWNER], f[ARGUMENTS], f[NOTE]
-  return claim
+-- Returns the claim at that position, see claim.lua.
+local function read_claim(at)
+  local nonce_size, fingerprint_size, fields_size, _, nonce_at = unpack_(CLAIM, REQUESTS, at)
+  local fingerprint_at = nonce_at + nonce_size
+  local fields_at = fingerprint_at + fingerprint_size
+  local f = unpack_fields(sub(REQUESTS, fields_at, fields_at + fields_size - 1))
+  return {
+    nonce = sub(REQUESTS, nonce_at, fingerprint_at - 1), fingerprint = sub(REQUESTS, fingerprint_at, fields_at - 1),
+    lease = f[LEASE_UNTIL], after_crash = f[AFTER_CRASH], max_attempts = f[MAX_ATTEMPTS], owner = f[OWNER],
+    arguments = f[ARGUMENTS], note = f[NOTE],
+  }
 end
 
 -- Returns the completion at that position: its numbers, the sizes of its parts, then the parts.
@@ -65,24 +70,23 @@ local function put(key, r)
 end
 
 -- Starts a new cycle of a key that has a record. Only its token matters, because tokens must grow.
-local function acquire_again(key, claim, old_token)
-  if old_token < now then return acquire_new_cycle(key, claim) end
+local function acquire_again(key, at, old_token)
+  if old_token < now then return acquire_new_cycle(key, at) end
   local token = old_token + 1  -- the clock was set back
-  local r = read_record(new_record(claim, token))
+  local s = new_record(at, token)
+  local r = read_record(s)
   shift_times(r, now - token)
   r[CYCLE] = token
   put(key, r)
   return 'ACQUIRED', token
 end
 
-local function change(key, s, verb, claim, at, next_at)
+local function change(key, s, verb, at, next_at)
   local r = read_record(s)
-  local q = claim and read_claim_fields(claim)
-    or verb == 'complete' and read_completion(at, next_at)
-    or read_request(at, next_at)
+  local q = (verb == 'complete' and read_completion or verb == 'claim' and read_claim or read_request)(at, next_at)
   local old_state, old_token = r[STATE], r[TOKEN]
   local verdict, changed = (VERBS[verb] or rest()[verb])(r, q)
-  if verdict == 'NEW_CYCLE' then return acquire_again(key, claim, old_token) end
+  if verdict == 'NEW_CYCLE' then return acquire_again(key, at, old_token) end
   if changed then
     if SIGNED ~= '' then sign(entry_of(SIGNED, 1, old_state, old_token, r, id_of(key))) end
     s = put(key, r)
