@@ -47,8 +47,8 @@ BUGS = {
         "a_repeated_completion_succeeds_or_conflicts_by_content",
     ),
     "a request uses the settings of the first one": Bug(
-        "claim", "nonce, fingerprint, fields = ARGV[at + NONCE_AT], ARGV[at + FINGERPRINT_AT], ARGV[at + FIELDS_AT]",
-        "nonce, fingerprint, fields = ARGV[at + NONCE_AT], ARGV[at + FINGERPRINT_AT], ARGV[3 + FIELDS_AT]",
+        "claim", "local nonce_size, fingerprint_size, fields_size, lifetime_size, from = unpack_(CLAIM, REQUESTS, at)",
+        "local nonce_size, fingerprint_size, fields_size, lifetime_size, from = unpack_(CLAIM, REQUESTS, 11)",
         "each_request_of_a_batch_uses_its_own_settings",
     ),
     "times are stored without their token": Bug(
@@ -71,7 +71,9 @@ BUGS = {
     ),
     "the lease is the key's TTL": Bug(
         "claim", "redis.call('SET', key, s, 'PX', lifetime)",
-        "redis.call('SET', key, s, 'PX', math.ceil(cmsgpack.unpack(ARGV[at + FIELDS_AT])[LEASE_UNTIL] / 1000))",
+        "local _, _, _, nonce_size, fingerprint_size = unpack_(HEAD, s)\n"
+        "local fields = cmsgpack.unpack(sub(s, HEAD_SIZE + nonce_size + fingerprint_size + 1))\n"
+        "redis.call('SET', key, s, 'PX', math.ceil(fields[LEASE_UNTIL] / 1000))",
         "a_late_owner_that_was_not_replaced_may_still_settle", real_time=True,
     ),
     "tokens are the time": Bug(
@@ -124,7 +126,8 @@ BUGS = {
         "every_text_is_returned_unchanged",
     ),
     "an empty result is stored as none": Bug(
-        "change", "result = n[6] and ARGV[at + 5]", "result = n[6] and ARGV[at + 5] ~= '' and ARGV[at + 5]",
+        "change", "result = has_result == 1 and sub(",
+        "result = has_result == 1 and result_at < next_at and sub(",
         "every_result_is_replayed_unchanged",
     ),
     "times are Lua numbers": Bug(

@@ -15,8 +15,6 @@ import redis
 
 from onceward import AsyncOnce, StoreUnavailable
 from onceward.errors import WrongRuntime
-from onceward.stores.redis.async_connection import AsyncRedisConnection
-from onceward.stores.redis.transport import Reply
 from tests.collector import resting
 from tests.moved_time import TOO_LONG
 from tests.servers.redis import shared
@@ -122,17 +120,18 @@ async def test_a_signal_that_arrives_during_a_call_keeps_no_caller_waiting(
     once: AsyncOnce, monkeypatch: pytest.MonkeyPatch, *, after: bool
 ) -> None:
     effects: Counter[str] = Counter()
-    usual, struck = AsyncRedisConnection.exchange, [10, 20]
+    name = "read_response" if after else "send_packed_command"
+    usual, struck = getattr(redis.asyncio.Connection, name), [10, 20]
 
     def strike() -> None:
         struck[:] = [number - 1 for number in struck]
         if 0 in struck:
             raise TimeoutError("raised by a signal's handler")
 
-    async def faulty(connection: AsyncRedisConnection, payload: bytes) -> Reply:
+    async def faulty(connection: redis.asyncio.Connection, *arguments: Any, **options: Any) -> Any:
         if not after:
             strike()
-        reply = await usual(connection, payload)
+        reply = await usual(connection, *arguments, **options)
         if after:
             strike()
         return reply
@@ -143,7 +142,7 @@ async def test_a_signal_that_arrives_during_a_call_keeps_no_caller_waiting(
         return f"result of {key}"
 
     assert await work("first") == "result of first"
-    monkeypatch.setattr(AsyncRedisConnection, "exchange", faulty)
+    monkeypatch.setattr(redis.asyncio.Connection, name, faulty)
     asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
 
     async def several(number: int) -> None:

@@ -350,3 +350,26 @@ async def test_calls_that_never_wait_do_not_block_the_loop() -> None:
         await asyncio.sleep(0)
         turns += 1
     assert turns > 200
+
+
+async def test_a_caller_that_asks_again_immediately_needs_no_new_task() -> None:
+    senders: set[Task[Any] | None] = set()
+
+    async def send(requests: Sequence[AnyRequest], _: float) -> list[Answer]:
+        senders.add(asyncio.current_task())
+        await asyncio.sleep(0)
+        return [answer_to(one) for one in requests]
+
+    batcher = AsyncBatcher(send, 2)
+    for number in range(5):
+        assert await ask(batcher, request(number)) == answer_to(request(number))
+    assert len(senders) == 1
+
+
+async def test_an_idle_batcher_keeps_neither_a_queue_nor_a_task() -> None:
+    batcher, before = AsyncBatcher(LoopSend(), 2), queues()
+    await all_of(await start(batcher, *(request(number) for number in range(100))))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert queues() == before
+    assert asyncio.all_tasks() == {asyncio.current_task()}

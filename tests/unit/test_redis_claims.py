@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onceward.protocol.record import AfterCrash
 from onceward.protocol.requests import ClaimRequest
-from onceward.stores.redis.records import ENCODERS
+from onceward.stores.redis.requests import ENCODERS
 
 ID = bytes(32)
 

@@ -13,10 +13,9 @@ from typing import Any, TypeVar
 
 from onceward.errors import WrongRuntime
 from onceward.protocol.fork import call_in_forked_child
-from onceward.protocol.requests import Answer
 from onceward.protocol.runtime import Send
 
-from .async_batcher import AsyncBatcher, running_loop
+from .async_batcher import AsyncBatcher, wrong_runtime
 from .nonce import nonce
 from .pending_request import PendingRequest
 from .threads import POLL_INTERVAL
@@ -84,7 +83,10 @@ class AsyncioRuntime:
         _runtimes.add(self)
 
     def check(self) -> None:
-        running_loop()
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            raise wrong_runtime() from None
 
     monotonic = staticmethod(time.monotonic)
 
@@ -132,29 +134,27 @@ class AsyncioRuntime:
             raise error
         return value
 
-    def shield(
+    async def shield(
         self, work: Awaitable[T], on_cancel: Callable[[], None] | None = None
-    ) -> Awaitable[tuple[T, BaseException | None]]:
-        asked: Any = work
-        if type(asked) is PendingRequest:
-            return self._await_request(asked, on_cancel)  # type: ignore[return-value]  # `work` has the same result
-        return self._finish(work, on_cancel)
-
-    async def _await_request(
-        self, request: PendingRequest, on_cancel: Callable[[], None] | None
-    ) -> tuple[list[Answer], BaseException | None]:
+    ) -> tuple[T, BaseException | None]:
+        request: Any = work
+        if type(request) is not PendingRequest:
+            return await self._finish(work, on_cancel)
+        answers: Any
         try:
-            return [await request.future], None
+            answers, cancelled = [await request.future], None
         except BaseException as error:  # noqa: BLE001 (raised again, unless it is a cancellation)
-            return await request.finish_after(error, on_cancel)
+            answers, cancelled = await request.finish_after(error, on_cancel)
+        return answers, cancelled
 
     async def _finish(self, work: Awaitable[T], on_cancel: Callable[[], None] | None) -> tuple[T, BaseException | None]:
         try:
-            task = asyncio.ensure_future(work, loop=running_loop())
+            self.check()
         except WrongRuntime:
             if isinstance(work, Coroutine):
                 work.close()  # it is not started
             raise
+        task = asyncio.ensure_future(work)
         cancelled: BaseException | None = None
         while True:
             try:

@@ -2,7 +2,8 @@
 
 - A batch belongs to no single caller. Cancelling one caller does not affect the others in the batch.
 - A sender is a task that sends batches until no request waits. It starts in the loop's next iteration, so that
-  requests which were started together are sent together.
+  requests which were started together are sent together. Before it ends, callers that just got their answers run: it
+  also sends their next requests.
 - A further sender starts only for `MIN_BATCH` requests: half of the callers work while the other half wait. A key is
   never in two batches at the same time.
 - If a batch fails, each request is repeated alone with the same nonce: one bad item fails alone.
@@ -15,7 +16,9 @@ import asyncio
 import math
 import weakref
 from asyncio import AbstractEventLoop, Task, TimerHandle
+from collections.abc import Callable
 from contextvars import Context
+from operator import attrgetter
 from time import monotonic
 
 from onceward.errors import StoreBroken, WrongRuntime
@@ -30,14 +33,13 @@ MIN_BATCH = 32
 """How many waiting requests justify another call while one is in flight. Fewer would waste the server's time."""
 
 
-def running_loop() -> AbstractEventLoop:
-    """Return the running event loop, or raise WrongRuntime."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        raise WrongRuntime(
-            "AsyncOnce was used outside of an event loop", hint="await it in a coroutine, or use the sync client Once"
-        ) from None
+_request, _deadline, _id = attrgetter("request"), attrgetter("deadline"), attrgetter("id")
+
+
+def wrong_runtime() -> WrongRuntime:
+    return WrongRuntime(
+        "AsyncOnce was used outside of an event loop", hint="await it in a coroutine, or use the sync client Once"
+    )
 
 
 class AsyncBatcher:
@@ -51,16 +53,27 @@ class AsyncBatcher:
 
     def reset(self) -> None:
         """Drop all queues, also in a forked child: the parent's loops do not run there."""
-        self._queues: weakref.WeakKeyDictionary[AbstractEventLoop, LoopQueue] = weakref.WeakKeyDictionary()
+        self._queues: dict[AbstractEventLoop, LoopQueue] = {}  # only of loops whose callers wait
 
     def ask(self, request: AnyRequest, timeout: float) -> PendingRequest:
-        loop = running_loop()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise wrong_runtime() from None
+        one = PendingRequest(request, monotonic() + timeout, loop.create_future())
         queue = self._queues.get(loop)
         if queue is None:
-            queue = self._queues[loop] = LoopQueue(self._send, self._max_in_flight)
-        one = PendingRequest(request, monotonic() + timeout, loop.create_future())
+            queue = self._new_queue(loop)
         queue.add(one)
         return one
+
+    def _new_queue(self, loop: AbstractEventLoop) -> LoopQueue:
+        queues = self._queues
+        for other in tuple(queues):
+            if other.is_closed():  # while its callers waited
+                queues.pop(other, None)
+        queue = queues[loop] = LoopQueue(self._send, self._max_in_flight, lambda: queues.pop(loop, None))
+        return queue
 
     def waiting(self) -> int:
         """Return how many requests wait for the next call, on all event loops."""
@@ -79,19 +92,23 @@ call_in_forked_child(_reset_all)
 
 
 class LoopQueue:
-    """The waiting requests of one event loop, and the tasks that send them."""
+    """The requests of one event loop, and the tasks that send them. It ends when all requests have their answers."""
 
-    def __init__(self, send: Send, max_in_flight: int) -> None:
+    def __init__(self, send: Send, max_in_flight: int, on_end: Callable[[], object]) -> None:
         self._send = send
         self._max_in_flight = max_in_flight
+        self._on_end = on_end
         self._waiting: list[PendingRequest] = []
-        self._in_flight: dict[Task[None], list[PendingRequest]] = {}  # the batch of each sender
+        self._senders: dict[Task[None], list[PendingRequest]] = {}  # and the latest batch of each
+        self._starting: Task[None] | None = None  # a sender that has not begun, and will take waiting requests
+        self._ids_in_flight: set[bytes] = set()
         self._alarm: TimerHandle | None = None
         self._alarm_at = math.inf
 
     def add(self, one: PendingRequest) -> None:
         self._waiting.append(one)
-        self._start_sender_if_needed()
+        if not self._senders or len(self._waiting) >= MIN_BATCH:
+            self._start_sender()
         if one.deadline < self._alarm_at:
             self._set_alarm(one.deadline)
 
@@ -100,44 +117,48 @@ class LoopQueue:
 
     # ── senders ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _start_sender_if_needed(self) -> None:
-        """Start a sender if none is running. Start another if enough requests wait, or those of a failed batch."""
-        senders = len(self._in_flight)
-        is_worth_a_call = len(self._waiting) >= MIN_BATCH or self._waiting[0].alone
-        if senders and (senders >= self._max_in_flight or not is_worth_a_call):
-            return
-        if [] in self._in_flight.values():  # it has not begun, and will take these requests
+    def _start_sender(self) -> None:
+        if self._starting is not None or len(self._senders) >= self._max_in_flight:
             return
         # In an empty context, because the batch does not belong to the caller that happens to be the first.
         sender = asyncio.get_running_loop().create_task(self._send_batches(), context=Context())
-        self._in_flight[sender] = []
+        self._starting, self._senders[sender] = sender, []
         sender.add_done_callback(self._on_sender_done)
 
+    def _is_worth_a_call(self, other_senders: int) -> bool:
+        """Return whether to send waiting requests now. A few wait for a call in flight, unless their batch failed."""
+        waiting = self._waiting
+        return len(waiting) >= MIN_BATCH or (bool(waiting) and (not other_senders or waiting[0].alone))
+
     async def _send_batches(self) -> None:
-        sender = asyncio.current_task()
-        assert sender is not None  # noqa: S101 (for type checkers: this runs in a task)
-        while self._waiting:
-            batch = self._in_flight[sender] = self._take(self._in_flight[sender])
+        sender, self._starting = self._starting, None
+        assert sender is not None  # noqa: S101 (for type checkers: no other sender was created since)
+        while self._is_worth_a_call(len(self._senders) - 1):
+            batch = self._senders[sender] = self._take()
             if not batch:  # every request waits for a key in flight, whose sender takes it next
                 return
-            if self._waiting:
-                self._start_sender_if_needed()
+            if len(self._waiting) >= MIN_BATCH:
+                self._start_sender()
             await self._send_batch(batch)
-            if len(self._in_flight) > 1:  # callers that just got their answers may join the next batch
-                return
+            if len(self._senders) > 1 or not self._waiting:
+                await asyncio.sleep(0)  # callers that just got their answers may join the next batch
 
     def _on_sender_done(self, sender: Task[None]) -> None:
-        """Send requests that waited for this sender's keys, and those that it left because it was cancelled."""
-        batch = self._in_flight.pop(sender)
+        """Send requests that arrived since its last call, and those that it left because it was cancelled."""
+        batch = self._senders.pop(sender)
+        if self._starting is sender:  # it was cancelled before it began
+            self._starting = None
         error = None if sender.cancelled() else sender.exception()
         if isinstance(error, Exception):  # a bug in Onceward: its callers must not wait forever
             for one in batch:
                 one.fail(error)
         self._requeue(batch)
-        if self._waiting and (batch or not self._in_flight):  # otherwise all wait for the keys of another sender
-            self._start_sender_if_needed()
-        elif not (self._waiting or self._in_flight):
+        if self._waiting:
+            if not self._senders or (batch and self._is_worth_a_call(len(self._senders))):
+                self._start_sender()  # if it sent nothing, all wait for the keys of another sender
+        elif not self._senders:
             self._cancel_alarm()
+            self._on_end()
 
     def _requeue(self, batch: list[PendingRequest]) -> None:
         """Put requests without an answer back to the front of the queue."""
@@ -146,26 +167,24 @@ class LoopQueue:
             self._waiting[:0] = again
             self._set_alarm(min(one.deadline for one in self._waiting))
 
-    # ── which requests are sent next ────────────────────────────────────────────────────────────────────────────
-
-    def _take(self, done_batch: list[PendingRequest]) -> list[PendingRequest]:
-        """Take the next batch. If several calls may be in flight, leave some requests to the others."""
-        if len(self._in_flight) == 1:
-            others = []
-        else:
-            others = [one for batch in self._in_flight.values() if batch is not done_batch for one in batch]
-        total = len(self._waiting) + len(others) + len(done_batch)  # callers with an answer will soon send again
-        limit = min(MAX_BATCH, max(MIN_BATCH, -(-total // self._max_in_flight)))
-        in_flight_ids = {one.request.id for one in others if not one.is_done()} if others else ()
-        batch, self._waiting = next_batch(self._waiting, limit, in_flight_ids)
-        return batch
-
     # ── one call ────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _take(self) -> list[PendingRequest]:
+        """Take the next batch. If several calls may be in flight, leave some requests to the others."""
+        total = len(self._waiting)
+        for batch in self._senders.values():
+            total += len(batch)  # callers with an answer will soon send again
+        limit = min(MAX_BATCH, max(MIN_BATCH, -(-total // self._max_in_flight)))
+        batch, self._waiting = next_batch(self._waiting, limit, self._ids_in_flight)
+        return batch
+
     async def _send_batch(self, batch: list[PendingRequest]) -> None:
-        until = min([one.deadline for one in batch])
+        requests: list[AnyRequest] = list(map(_request, batch))
+        ids: set[bytes] = set(map(_id, requests))
+        until: float = min(map(_deadline, batch))
+        self._ids_in_flight |= ids
         try:
-            answers = await self._send([one.request for one in batch], max(0.0, until - monotonic()))
+            answers = await self._send(requests, max(0.0, until - monotonic()))
             if len(answers) != len(batch):
                 raise StoreBroken(f"{len(batch)} requests, but {len(answers)} answers")  # noqa: TRY301 (handled like other errors)
         except Exception as error:  # noqa: BLE001 (raised in the caller)
@@ -175,9 +194,15 @@ class LoopQueue:
                 for one in batch:
                     one.alone = True
                 self._requeue(batch)
+                batch.clear()  # its sender no longer has them
             return
+        finally:
+            self._ids_in_flight -= ids
         for one, answer in zip(batch, answers, strict=True):
-            one.resolve(answer)
+            if one.future.done():  # its caller was cancelled
+                one.resolve(answer)
+            else:
+                one.future.set_result(answer)
 
     # ── one alarm for all waiting requests: most have the same timeout, so the first one sets it ────────────────
 

@@ -70,14 +70,23 @@ def _unchanged(data: bytes) -> bytes:
 
 
 def _encode_array(element: int, encode: Encode, values: Sequence[Any]) -> bytes:
+    """Encode a column of a batch. Each element is its length and its bytes; encoding these one by one takes long."""
     if not values:
         return _EMPTY_ARRAY.pack(0, 0, element)
-    parts = [_ARRAY.pack(1, 1, element, len(values), 1)]
-    for value in values:
-        if value is None:
+    head, first, count = _ARRAY.pack(1, 1, element, len(values), 1), values[0], len(values)
+    if values.count(first) == count:  # a setting, which all requests of an operation have in common
+        return head + _with_lengths([None if first is None else encode(first)]) * count
+    if encode is _unchanged:
+        return head + _with_lengths(values)
+    return head + _with_lengths([None if value is None else encode(value) for value in values])
+
+
+def _with_lengths(elements: Sequence[bytes | None]) -> bytes:
+    parts = []
+    for data in elements:
+        if data is None:
             parts.append(_NULL)
         else:
-            data = encode(value)
             parts += (_LENGTH.pack(len(data)), data)
     return b"".join(parts)
 

@@ -1,7 +1,7 @@
 """The Redis and Valkey store: `redis://host:6379/0`, `rediss://…` over TLS, `unix:///path/to/socket?db=0`.
 
 Read `lua/cells.lua` first (the state table on the server), `lua/record.lua` (how a record is stored), then `store.py`,
-`records.py` (requests and answers) and `transport.py` (how calls are sent on redis-py's connections).
+`requests.py`, `records.py` (answers) and `transport.py` (how calls are sent on redis-py's connections).
 """
 
 from __future__ import annotations

@@ -26,71 +26,48 @@ MAX_CONNECTIONS: Final = 8
 """Per store and event loop. Most calls share a batch, and two batches are in flight; the others are for the rest."""
 
 
-class AsyncRedisConnection:
-    """One connection. Its caller limits the time of each call."""
-
-    def __init__(self, address: RedisAddress, timeout: float) -> None:
-        self._connection: Any = address.connection(redis.asyncio.connection, connect_timeout=timeout)
-        self._used = False
-
-    async def connect(self) -> None:
-        await self._connection.connect()
-
-    async def exchange(self, payload: bytes) -> Reply:
-        """Send a command and wait for its reply."""
-        try:
-            await self._connection.send_packed_command([payload], check_health=False)
-            reply = await self._connection.read_response(disable_decoding=True)
-        except faults.ERROR_REPLIES:
-            raise
-        except (redis.RedisError, OSError) as error:
-            raise ConnectionLost(str(error), stale=self._used) from error
-        self._used = True
-        return reply
-
-    async def close(self) -> None:
-        with contextlib.suppress(Exception):  # the connection is no longer used
-            await self._connection.disconnect(nowait=True)
-
-
 class LoopConnections:
     """The connections of one event loop. Reuses the last used one first."""
 
     def __init__(self, address: RedisAddress, log: ConnectionLog) -> None:
         self._address = address
         self._log = log
-        self._idle: list[AsyncRedisConnection] = []
+        self._idle: list[Any] = []  # connections of redis-py
         self._room = asyncio.Semaphore(MAX_CONNECTIONS)
         self._closer = self._close_with_loop()
         self._closer_started = False
         self._closed = False
 
     async def exchange(self, payload: bytes, timeout: float) -> Reply:
+        """Send a command and wait for its reply."""
         try:
             async with asyncio.timeout(timeout), self._room:
-                connection = self._idle.pop() if self._idle else await self._new_connection(timeout)
-                is_usable = False
+                was_idle, is_usable = bool(self._idle), False
+                connection = self._idle.pop() if was_idle else await self._new_connection(timeout)
                 try:
-                    reply = await connection.exchange(payload)
+                    await connection.send_packed_command([payload], check_health=False)
+                    reply = await connection.read_response(disable_decoding=True)
                     is_usable = not self._closed
-                except redis.ResponseError:  # the reply was read
-                    is_usable = not self._closed
+                except faults.ERROR_REPLIES as error:
+                    is_usable = isinstance(error, redis.ResponseError) and not self._closed  # the reply was read
                     raise
+                except (redis.RedisError, OSError) as error:
+                    raise ConnectionLost(str(error), stale=was_idle) from error
                 finally:
                     if is_usable:
                         self._idle.append(connection)
                     else:  # also after a cancellation: its reply is still to come
-                        await connection.close()
+                        await _close(connection)
                 return reply
         except TimeoutError as error:
             raise faults.timeout_error(self._address.name, timeout) from error
 
-    async def _new_connection(self, timeout: float) -> AsyncRedisConnection:
-        connection = AsyncRedisConnection(self._address, timeout)
+    async def _new_connection(self, timeout: float) -> Any:
+        connection = self._address.connection(redis.asyncio.connection, connect_timeout=timeout)
         try:
             await connection.connect()
         except BaseException as error:
-            await connection.close()
+            await _close(connection)
             if isinstance(error, redis.RedisError | OSError):
                 self._log.lost(error)
                 raise faults.connect_error(error, self._address.name, timeout) from error
@@ -111,13 +88,18 @@ class LoopConnections:
     async def drop(self) -> None:
         idle, self._idle = self._idle, []
         for connection in idle:
-            await connection.close()
+            await _close(connection)
 
     async def close(self) -> None:
         """Close idle connections now, and those in use after their call."""
         self._closed = True
         await self.drop()
         await self._closer.aclose()
+
+
+async def _close(connection: Any) -> None:
+    with contextlib.suppress(Exception):  # the connection is no longer used
+        await connection.disconnect(nowait=True)
 
 
 class AsyncTransport(RedisTransport):

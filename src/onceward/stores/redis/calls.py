@@ -11,13 +11,12 @@ from redis.exceptions import NoScriptError
 from onceward.protocol.audit import AuditSignature
 from onceward.protocol.ports import Clock
 from onceward.protocol.requests import Answer, AnyRequest, ClaimRequest, Renewal, Resolve
-from onceward.protocol.runtime import Answers
 from onceward.stores.group_commit import GroupCommit
 from onceward.stores.watchers import Watchers
 
 from . import errors as faults
 from . import records
-from .records import ENCODERS, Forget
+from .requests import ENCODERS, Forget
 from .scripts import script
 from .transport import ClosedTransport, RedisTransport, Reply
 
@@ -45,36 +44,24 @@ class RedisCalls(GroupCommit, Watchers):
         self._audit = base + b"audit"
         self._channels = base + b"w:"
 
-    def send(self, requests: Sequence[AnyRequest], timeout: float) -> Answers:
-        """Send claims, renewals and settlements in one call, or in several if there are many."""
-        return (
-            self._send_batch(requests, timeout)
-            if len(requests) <= MAX_BATCH
-            else self._send_in_batches(requests, timeout)
-        )
-
-    async def _send_in_batches(self, requests: Sequence[AnyRequest], timeout: float) -> list[Answer]:
-        deadline = time.monotonic() + timeout
-        answers = []
-        for start in range(0, len(requests), MAX_BATCH):
-            left = deadline - time.monotonic()
-            answers += await self._send_batch(requests[start : start + MAX_BATCH], left)
-        return answers
-
-    async def _send_batch(
+    async def send(
         self, requests: Sequence[AnyRequest | Forget], timeout: float, signed: AuditSignature | None = None
     ) -> list[Answer]:
-        """Send requests to the script with the state table."""
+        """Send requests to the script with the state table in one call, or in several if there are many."""
+        if len(requests) > MAX_BATCH:
+            return await self._send_in_batches(requests, timeout, signed)
         if not requests:
             return []
         name, retryable = ("apply", True) if signed is None else ("apply_signed", False)
-        keys, arguments = [self._audit], [self._time(), b"" if signed is None else encode_signature(signed)]
+        keys = [self._audit]
+        parts: list[bytes] = []
         for one in requests:
             keys.append(self._record + one.id)
-            arguments += ENCODERS[type(one)](one)
+            parts += ENCODERS[type(one)](one)
             if type(one) in NOT_RETRYABLE:
                 retryable = False
-        reply = await self.run(name, keys, arguments, timeout, retryable=retryable)
+        signature = b"" if signed is None else encode_signature(signed)
+        reply = await self.run(name, keys, (signature, b"".join(parts)), timeout, retryable=retryable)
         answers, error_text = records.decode_answers(requests, reply)
         if error_text:
             raise await self._store_error(error_text)
@@ -82,20 +69,32 @@ class RedisCalls(GroupCommit, Watchers):
             self.wake(one.id for one in requests if not isinstance(one, ClaimRequest | Renewal))
         return answers
 
+    async def _send_in_batches(
+        self, requests: Sequence[AnyRequest | Forget], timeout: float, signed: AuditSignature | None
+    ) -> list[Answer]:
+        deadline = time.monotonic() + timeout
+        answers = []
+        for start in range(0, len(requests), MAX_BATCH):
+            left = deadline - time.monotonic()
+            answers += await self.send(requests[start : start + MAX_BATCH], left, signed)
+        return answers
+
     async def run_on_store(
         self, name: str, arguments: Sequence[bytes], timeout: float, *, retryable: bool = True
     ) -> Reply:
         """Run a script that finds its keys itself, or needs only the audit trail. `retryable` is as in `run`."""
-        return await self.run(name, (self._audit,), (self._time(), *arguments), timeout, retryable=retryable)
+        return await self.run(name, (self._audit,), arguments, timeout, retryable=retryable)
 
     async def run(
         self, name: str, keys: Sequence[bytes], arguments: Sequence[bytes], timeout: float, *, retryable: bool = True
     ) -> Reply:
-        """Run a script. Send its source if the server lacks it, as after a restart or SCRIPT FLUSH.
+        """Run a script, with the time as its first argument.
 
-        With `retryable`, it is sent again if the server had closed an idle connection.
+        Its source is sent only if the server lacks it, as after a restart or SCRIPT FLUSH. With `retryable`, it is sent
+        again if the server had closed an idle connection.
         """
-        target = script(name)
+        now = SERVER_TIME if self.clock is None else records.TIME.pack(self.clock.now())
+        target, arguments = script(name), (now, *arguments)
         try:
             return await self._transport.call(target.call(keys, arguments), timeout, retryable=retryable)
         except NoScriptError:
@@ -115,9 +114,6 @@ class RedisCalls(GroupCommit, Watchers):
         if faults.is_replica_error(text):
             await self._transport.drop()
         return faults.error_for(text, self.name)
-
-    def _time(self) -> bytes:
-        return SERVER_TIME if self.clock is None else records.TIME.pack(self.clock.now())
 
 
 def encode_signature(signed: AuditSignature) -> bytes:

@@ -33,7 +33,7 @@ class RedisCounters(RedisCalls):
 
     async def save_counts(self, counter_rows: Sequence[CounterRow], *, timeout: float) -> int:
         keys = (self._audit, *[self._hour_key(one.hour) for one in counter_rows])
-        arguments = [self._time(), b"%d" % HOUR_TTL]
+        arguments = [b"%d" % HOUR_TTL]
         for one in counter_rows:
             arguments += (one.process, TIME.pack(one.number) + encode_counts(one.counts))
         data: bytes = await self.run("save_counts", keys, arguments, timeout)
@@ -50,7 +50,7 @@ class RedisCounters(RedisCalls):
             some = hours[start : start + HOURS_PER_CALL]
             keys = (self._audit, *map(self._hour_key, some))
             counter_rows += _decode_counter_rows(
-                some, await self.run("read_counts", keys, (self._time(),), deadline - time.monotonic())
+                some, await self.run("read_counts", keys, (), deadline - time.monotonic())
             )
         return StoredCounts(counter_rows, now)
 

@@ -30,7 +30,7 @@ class RedisErasure(RedisLatest):
         deadline, deleted = time.monotonic() + timeout, 0
         for start in range(0, len(records), MAX_BATCH):
             keys = (self._audit, *[self._record + one.id for one in records[start : start + MAX_BATCH]])
-            deleted += await self.run("delete_free", keys, (self._time(),), deadline - time.monotonic())
+            deleted += await self.run("delete_free", keys, (), deadline - time.monotonic())
         return deleted
 
     async def find_entities(self, wanted: ErasureFilter, *, timeout: float) -> list[FoundEntity]:

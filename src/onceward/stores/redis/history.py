@@ -44,7 +44,8 @@ class RedisHistory(RedisCalls):
     async def append_history(self, events: Sequence[HistoryEvent], *, timeout: float) -> int:
         deadline, now = time.monotonic() + timeout, 0
         for start in range(0, max(len(events), 1), MAX_BATCH):  # without events, one call that returns the time
-            keys, arguments = [self._audit], [self._time()]
+            arguments: list[bytes] = []
+            keys = [self._audit]
             for id, mine in _by_id(events[start : start + MAX_BATCH]):
                 keys += (self._record + id, self._history + id)
                 arguments.append(b"%d" % len(mine))
@@ -55,7 +56,7 @@ class RedisHistory(RedisCalls):
 
     async def read_history(self, id: bytes, *, limit: int, timeout: float) -> list[HistoryEvent]:
         keys = (self._audit, self._record + id, self._history + id)
-        rows: list[bytes] = await self.run("read_history", keys, (self._time(),), timeout)
+        rows: list[bytes] = await self.run("read_history", keys, (), timeout)
         events = [_decode_event(id, field, data) for field, data in zip(rows[::2], rows[1::2], strict=True)]
         return sorted(events, key=order_of)[-limit:]
 

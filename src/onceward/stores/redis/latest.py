@@ -80,7 +80,7 @@ class RedisLatest(RedisCalls):
         for start in range(0, len(ids), MAX_BATCH):
             some = ids[start : start + MAX_BATCH]
             keys = (self._audit, *[prefix + id for id in some])
-            now, *values = await self.run("read", keys, (self._time(),), deadline - time.monotonic())
+            now, *values = await self.run("read", keys, (), deadline - time.monotonic())
             found += [decode(id, data, now) for id, data in zip(some, values, strict=True)]
         return found
 
@@ -126,7 +126,7 @@ class RedisLatest(RedisCalls):
             encoded = [_encode_delivery(one) for one in deliveries]
         except error as wrong:
             raise ConfigurationError(f"a delivery holds a text that is too long ({wrong})") from wrong
-        data: bytes = await self.run("latest", keys, (self._time(), *kept, *encoded), timeout)
+        data: bytes = await self.run("latest", keys, (*kept, *encoded), timeout)
         count = len(deliveries)
         if len(data) > count:
             raise await self._store_error(data[count:].decode("utf-8", "replace"))

@@ -29,6 +29,7 @@ from .calls import MAX_BATCH, encode_signature
 from .counters import RedisCounters
 from .erasure import RedisErasure
 from .history import RedisHistory
+from .requests import Forget
 from .transport import ClosedTransport, RedisTransport, Reply
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class RedisStore(RedisErasure, RedisCounters, RedisHistory, BuiltInCapabilities)
         self, settlements: Sequence[AnySettlement], *, timeout: float, signed: AuditSignature | None = None
     ) -> Answers:
         if signed is not None:
-            return self._send_batch(settlements, timeout, signed)
+            return self.send(settlements, timeout, signed)
         return self.send_batched(settlements, timeout)
 
     async def read(self, ids: Sequence[bytes], *, timeout: float) -> list[Answer]:
@@ -169,7 +170,7 @@ class RedisStore(RedisErasure, RedisCounters, RedisHistory, BuiltInCapabilities)
         for start in range(0, len(ids), MAX_BATCH):
             chunk = ids[start : start + MAX_BATCH]
             keys = (self._audit, *[self._record + id for id in chunk])
-            now, *found = await self.run("read", keys, (self._time(),), deadline - time.monotonic())
+            now, *found = await self.run("read", keys, (), deadline - time.monotonic())
             answers += [records.decode_read(id, data, now) for id, data in zip(chunk, found, strict=True)]
         return answers
 
@@ -183,8 +184,8 @@ class RedisStore(RedisErasure, RedisCounters, RedisHistory, BuiltInCapabilities)
         signed: AuditSignature | None = None,
     ) -> list[Answer]:
         expected = seen or {}
-        requests = [records.Forget(id, expected.get(id), force) for id in ids]
-        return await self._send_batch(requests, timeout, signed)
+        forgets = [Forget(id, expected.get(id), force) for id in ids]
+        return await self.send(forgets, timeout, signed)
 
     @property
     def record_keys(self) -> bytes:
