@@ -123,6 +123,8 @@ WITHOUT_BAR = (
     "sqlite FULL, newest of events with message ids, against a bare upsert",
     "sqlite NORMAL, newest of events with message ids, against a bare upsert",
     "postgres, newest of events with message ids, against a bare upsert",
+    "postgres pool, one thread, against psycopg_pool",
+    "postgres pool, 64 tasks, against psycopg_pool",
     "redis 8 threads, replay, against bare redis-py",
     "redis 64 tasks, replay, against bare redis.asyncio",
     "redis, newest of events, against a bare script",

@@ -213,7 +213,7 @@ def test_the_page_about_speed_names_every_bar() -> None:
 # ── the cases ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 NAMES = {*bars.BARS, *bars.WITHOUT_BAR}
-PEERS = (*peers.PEERS, *peers_redis.PEERS, *peers_postgres.PEERS, *http_apps.PEERS)
+PEERS = (*peers.PEERS, *peers_redis.PEERS, *peers_postgres.PEERS, *http_apps.PEERS, "psycopg_pool")
 OF_PEERS = {name for name in NAMES if any(peer in name for peer in PEERS)}
 
 
