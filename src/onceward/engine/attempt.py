@@ -131,7 +131,7 @@ class Attempt(Lease):
     integration: Integration | None = None  # completes the claim instead of the work
     canceller: Canceller | None = None  # must be informed when the work ends
     retry_until: float = math.inf  # how long a settlement is repeated at most, on our own clock
-    asked_again = False  # a settlement got no answer at first, so that its answer may be about our own first try
+    asked_again = False  # a settlement got no answer at first: its answer may be about the first try (locks read this)
     _reference: ref[Attempt] | None = None  # while it is the current attempt
     unprotected = ""  # why an UNPROTECTED attempt has no claim
 

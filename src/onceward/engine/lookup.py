@@ -16,7 +16,10 @@ from .job import NO_KEY, Job
 
 
 def lookup_outcome(engine: Engine, job: Job) -> Replayed[Any] | None:
-    """Return the outcome of a completed key. None: the key must be claimed, or a lookup would block the event loop."""
+    """Return the outcome of a completed key. None: the key must be claimed, or a lookup would block the event loop.
+
+    A lookup writes nothing. If a sliding window must be extended, the store finds nothing, and the claim extends it.
+    """
     key, look = job.key, engine.lookup
     if look is None or switch.off or key is NO_KEY or not engine.rollout.enforces or not engine.is_ready():
         return None

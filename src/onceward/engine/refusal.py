@@ -77,7 +77,7 @@ async def _outcome(engine: Engine, job: Job, answer: Answer, *, waited: bool) ->
                 final=record.final or given_up,
                 retry_after=due,
             )
-        case _:
+        case _:  # parked by its owner, or by the store when a claim found its lease expired (`take_over` in cells.py)
             return Parked(
                 key=text,
                 reason=reasons.parked,
