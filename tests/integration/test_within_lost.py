@@ -125,6 +125,9 @@ async def discard_async(connection: Any) -> None:
 ANSWERED = (0, 1, 2, 3, 5, 7)
 """How many exchanges are answered before the connection becomes a black hole."""
 
+LOST = (NO_ANSWER, "was lost after the handler had returned", "the connection broke")
+"""What a caller is told, whichever side notices it first: on a slow machine, the server may."""
+
 
 @pytest.mark.finding("N71")
 @pytest.mark.parametrize("kind", BLOCKING)
@@ -134,7 +137,7 @@ def test_a_block_on_a_connection_without_answers_ends_at_its_deadline(once: Once
         proxy.next(SWALLOW_REQUEST, after=answered)
         with pytest.raises(StoreUnavailable) as caught, once.using(lease="1s").within(theirs) as tx:
             tx.run(f"k{answered}", lambda: None)
-        assert NO_ANSWER in str(caught.value) or "was lost after the handler had returned" in str(caught.value)
+        assert any(text in str(caught.value) for text in LOST)
         assert len(proxy.struck) == turn + 1
         discard(theirs)
 
@@ -155,7 +158,7 @@ async def test_a_block_of_a_task_on_a_connection_without_answers_ends_at_its_dea
             with pytest.raises(StoreUnavailable) as caught:
                 async with asyncio.timeout(TOO_LONG), once.using(lease="1s").within(theirs) as tx:
                     await tx.run(f"k{answered}", handler)
-            assert NO_ANSWER in str(caught.value) or "was lost after the handler had returned" in str(caught.value)
+            assert any(text in str(caught.value) for text in LOST)
             assert len(proxy.struck) == turn + 1
             await discard_async(theirs)
 

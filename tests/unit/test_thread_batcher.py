@@ -10,10 +10,15 @@ import pytest
 from onceward.errors import StoreUnavailable
 from onceward.protocol.requests import Answer, AnyRequest
 from onceward.runtime import thread_batcher
-from onceward.runtime.thread_batcher import ThreadBatcher
+from onceward.runtime.thread_batcher import Follower, ThreadBatcher
 from tests.moved_time import TOO_LONG, in_thread
 from tests.unit.batcher_calls import ThreadSend, answer_to, large, request, until
 from tests.unit.thread_batcher_calls import PATIENCE, ask, start, under_way
+
+
+def followers_of(batcher: ThreadBatcher) -> Sequence[Follower]:
+    """Return the threads that wait in the queue."""
+    return batcher._waiting
 
 
 def test_a_single_call_is_sent_on_its_own_thread() -> None:
@@ -109,7 +114,7 @@ def test_each_call_has_a_deadline_of_its_own_while_others_send_it() -> None:
     with under_way(2) as (batcher, send):
         patient = start(batcher, request("patient"))
         hurried = start(batcher, request("hurried"), timeout=PATIENCE / 2)
-        sleeper = batcher._waiting[1]
+        sleeper = followers_of(batcher)[1]
         send.go(0)
         send.reached()  # the second call has both requests
         sleeper.deadline = 0.0
@@ -188,7 +193,7 @@ def test_a_follower_that_left_does_not_keep_the_others_asleep(monkeypatch: pytes
     monkeypatch.setattr(thread_batcher, "MAX_WAKING", 10 * TOO_LONG)
     with under_way(2) as (batcher, send):
         others = start(batcher, request("a"), request("gone"), request("b"), request("c"))
-        gone = batcher._waiting[1]
+        gone = followers_of(batcher)[1]
         send.go(0)
         send.reached()
         gone.deadline = 0.0
@@ -204,7 +209,7 @@ def test_a_leader_without_a_request_of_its_own_wakes_the_others() -> None:
     """Its deadline passed before it could send."""
     with under_way() as (batcher, send):
         others = start(batcher, request("late"), request("a"), request("b"))
-        batcher._waiting[0].deadline = 0.0
+        followers_of(batcher)[0].deadline = 0.0
         send.go()
         with pytest.raises(StoreUnavailable, match="busy for too long"):
             others[0].result(TOO_LONG)

@@ -30,6 +30,7 @@ T = TypeVar("T")
 Connection = sqlite3.Connection
 Cursor = sqlite3.Cursor
 
+A_MICROSECOND = 1e-6
 MIN_WAIT, MAX_WAIT = 0.001, 0.05  # seconds between attempts to take the write lock
 
 TAKE_WRITE_LOCK = "UPDATE onceward_meta SET value = value WHERE name IS NULL"
@@ -268,7 +269,7 @@ class SQLiteJoined(JoinedSavepoints):
                     hint="roll back and repeat the transaction; BEGIN IMMEDIATE avoids this",
                 ) from busy
             remaining = give_up_at - self._runtime.monotonic()
-            if remaining <= 0:
+            if remaining < A_MICROSECOND:  # some clocks cannot sleep for less
                 raise StoreUnavailable(
                     f"{self._name}: another writer holds the file for longer than this call may wait ({busy})",
                     hint="keep transactions on this file short",
