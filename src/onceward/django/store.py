@@ -208,14 +208,37 @@ class DjangoStore(Capabilities):
         """Raise: Django creates the tables."""
         raise ConfigurationError("Django creates the tables of Onceward", hint="run `python manage.py migrate`")
 
-    sorting = property(lambda self: self._forwarded)
-    latest = property(lambda self: self._forwarded)
-    erasure = property(lambda self: self._forwarded)
-    listing = property(lambda self: self._forwarded_if("listing"))
-    commits = property(lambda self: self._forwarded_if("commits"))
-    health = property(lambda self: self._forwarded_if("health"))
-    counters = property(lambda self: self._forwarded_outside_tests())
-    history = property(lambda self: self._forwarded_outside_tests())
+    @property
+    def sorting(self) -> Any:
+        return self._forwarded
+
+    @property
+    def latest(self) -> Any:
+        return self._forwarded
+
+    @property
+    def erasure(self) -> Any:
+        return self._forwarded
+
+    @property
+    def listing(self) -> Any:
+        return self._forwarded_if("listing")
+
+    @property
+    def commits(self) -> Any:
+        return self._forwarded_if("commits")
+
+    @property
+    def health(self) -> Any:
+        return self._forwarded_if("health")
+
+    @property
+    def counters(self) -> Any:
+        return self._forwarded_outside_tests()
+
+    @property
+    def history(self) -> Any:
+        return self._forwarded_outside_tests()
 
     def _forwarded_if(self, capability: str) -> Any:
         """Return the forwarded capability; None if the followed store does not have it."""

@@ -79,7 +79,8 @@ class PostgresWarehouse(SqlWarehouse):
             return self._read(work)
         except StoreError as error:
             cause = error.__cause__
-            if isinstance(cause, self._psycopg.IntegrityError | self._psycopg.DataError):
+            refused = (self._psycopg.IntegrityError, self._psycopg.DataError)
+            if isinstance(cause, Exception) and isinstance(cause, refused):
                 raise row_refused(table, load_id, cause) from cause
             raise
 
