@@ -126,7 +126,7 @@ ANSWERED = (0, 1, 2, 3, 5, 7)
 """How many exchanges are answered before the connection becomes a black hole."""
 
 LOST = (NO_ANSWER, "was lost after the handler had returned", "the connection broke")
-"""What a caller is told, whichever side notices it first: on a slow machine, the server may."""
+"""What the error may say. The last text was seen once, on a busy machine; which side closed it is not known."""
 
 
 @pytest.mark.finding("N71")
