@@ -1,4 +1,4 @@
-"""The benchmark: `python -m bench [--quick] [-o json] [--only WORDS]`. `STANDALONE` benchmarks run only by name."""
+"""The benchmark: `python -m bench [--quick] [-o FORMAT] [--only WORDS]`. `STANDALONE` benchmarks run only by name."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from bench import (
 )
 from bench.case import QUICK, THOROUGH, Case, Cases, Plan
 from bench.paired import compare
-from bench.report import HEADER, LEGEND, Finding, document, row
+from bench.report import HEADER, LEGEND, Finding, document, markdown, row
 
 SUBJECTS = (
     cases_memory,
@@ -82,7 +82,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="only a few rounds, to check that it works; do not quote the figures"
     )
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser.add_argument("-o", "--output", choices=("table", "json", "markdown"), default="table")
     parser.add_argument(
         "--only",
         default="",
@@ -111,6 +111,9 @@ def main(arguments: list[str]) -> int:
     if not found:
         print(f"no case matches {options.only!r}", file=sys.stderr)
         return 1
+    if options.output == "markdown":
+        print(markdown(found))
+        return 0
     print(LEGEND if table else json.dumps(document(found, effort, quick=options.quick), indent=2))
     if table and options.quick:
         print(f"quick: do not quote these figures; {effort.many:,} keys instead of a million")

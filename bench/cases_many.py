@@ -19,8 +19,7 @@ from onceward import Once, open_store
 from onceward.operations.function import Function
 from onceward.protocol.ports import Store
 from onceward.protocol.requests import ClaimRequest, Complete
-from onceward.runtime.bridge import run
-from onceward.runtime.nonce import nonce
+from onceward.runtime.threads import nonce, run
 from onceward.stores import MemoryStore
 
 KINDS = ("fresh", "replay")

@@ -15,8 +15,7 @@ from bench.case import Case, Cases, Missing, Plan
 from bench.paired import Block, Run
 from onceward.protocol.runtime import Runtime
 from onceward.runtime.aio import AsyncioRuntime
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.postgres.pool import Pool
 from tests.servers.postgres import Postgres, found_binaries
 

@@ -15,8 +15,7 @@ from bench.cases_concurrent import threads
 from bench.paired import ORDER_OF_A, ORDER_OF_B, Block, Pace, Run, alternate
 from bench.peers import NotInstalled
 from onceward import AsyncOnce, Once
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.postgres import PostgresStore
 from tests.servers.postgres import Postgres, found_binaries
 

@@ -1,4 +1,4 @@
-"""Output of the figures: a table for people, JSON for programs."""
+"""Output of the figures: a table for people, JSON for programs, Markdown for the page about speed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import platform
 import sqlite3
 from typing import Any
 
-from bench.bars import BARS, judge
+from bench.bars import BARS, WITHOUT_BAR, judge
 from bench.case import Effort, Missing
 from bench.paired import Comparison, Ratio
 
@@ -38,6 +38,28 @@ def row(name: str, found: Finding) -> str:
 
 def shown(ratio: Ratio) -> str:
     return f"{ratio.median:.2f} [{ratio.low:.2f}–{ratio.high:.2f}]"
+
+
+def markdown(found: dict[str, Finding]) -> str:
+    """Return the rows of the tables in `docs/explain/speed.md`: the cases with a bar, then those without one."""
+    with_bar = [_markdown_row(name, found[name]) for name in BARS if name in found]
+    without = [_markdown_row(name, found[name]) for name in WITHOUT_BAR if name in found]
+    return "\n".join([*with_bar, "", *without])
+
+
+def _markdown_row(name: str, found: Finding) -> str:
+    if isinstance(found, Missing):
+        return f"| {name} | – | not installed | – |"
+    bar = BARS.get(name)
+    if bar is None:
+        return f"| {name} | {_with_interval(found.wall)} |"
+    verdict = judge(bar, found)
+    met = "met" if verdict.met else f"**missed** by {verdict.miss - 1:.0%}"
+    return f"| {name} | {bar} | {_with_interval(verdict.ratio)} | {met} |"
+
+
+def _with_interval(ratio: Ratio) -> str:
+    return f"{ratio.median:.2f} ({ratio.low:.2f}–{ratio.high:.2f})"
 
 
 def not_installed(case: Missing) -> str:

@@ -40,7 +40,7 @@ STEPS = {
     "stores/": "the store",
     "_thread": "locks",
     "heartbeat": "the heartbeat of the lease",
-    "runtime/nonce": "the nonce",
+    "nonce": "the nonce",
     "observe/": "events and counters",
     "logging": "events and counters",
     "engine/": "claim, run, settle",

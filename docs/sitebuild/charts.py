@@ -1,4 +1,4 @@
-"""Draw the charts of the speed page as SVG: every case of its latest tables, those that Onceward loses too."""
+"""Draw the charts of the speed page as SVG: every case that has a bar, those that Onceward loses too."""
 
 from __future__ import annotations
 
@@ -8,17 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 SPEED = Path(__file__).resolve().parents[1] / "explain" / "speed.md"
-LATEST = ("### After the new engine", "### After the change of drivers")
-"""The tables to draw, the latest one first. A case of an earlier table is drawn if no later table has it."""
-
-ROW = re.compile(
-    r"^\| (?P<case>[^|]+?), against (?P<peers>[^|]+?) \| (?P<figures>[^|]+?) × (?P<kind>as fast|the time) \|",
-    re.MULTILINE,
-)
-RANGE = re.compile(r" \([^)]*\)")
+ROW = re.compile(r"^\| (?P<case>[^|]+?) \| (?P<sense>[≥≤]) [^|]+ \| (?P<ratio>[\d.]+) \(", re.MULTILINE)
 CHARTS = {
-    "speed-faster": ("Times as fast as the other side (longer is better)", "as fast"),
-    "speed-longer": ("Times as long as the other side takes (shorter is better)", "the time"),
+    "speed-faster": ("Times as fast as the other side (longer is better)", "≥"),
+    "speed-longer": ("Times as long as the other side takes (shorter is better)", "≤"),
 }
 INKS = {"light": ("#1e293b", "#6366f1", "#ea580c", "#94a3b8"), "dark": ("#e2e8f0", "#818cf8", "#fb923c", "#64748b")}
 BAR, GAP, LABEL, WIDTH = 18, 10, 380, 760
@@ -31,25 +24,17 @@ class Bar(NamedTuple):
     ratio: float
 
 
-def bars(kind: str, text: str) -> list[Bar]:
-    """Return all cases of the latest tables whose ratio is of this kind, in the order of the page."""
-    found: dict[str, float] = {}
-    for heading in LATEST:
-        table = text.partition(f"{heading}\n")[2].partition("\n#")[0]
-        for row in ROW.finditer(table):
-            peers, figures = row["peers"].split(", "), RANGE.sub("", row["figures"]).split(", ")
-            for peer, figure in zip(peers, figures, strict=True):
-                if row["kind"] == kind:
-                    found.setdefault(f"{row['case']}, against {peer}", float(figure))
-    return [Bar(case, ratio) for case, ratio in found.items()]
+def bars(sense: str, text: str) -> list[Bar]:
+    """Return the cases of the page whose bar is of this sense, in the order of the page."""
+    return [Bar(row["case"], float(row["ratio"])) for row in ROW.finditer(text) if row["sense"] == sense]
 
 
 def pictures() -> dict[str, str]:
     """Return the charts: path on the site and SVG."""
     text = SPEED.read_text(encoding="utf-8")
     return {
-        f"pictures/{name}-{scheme}.svg": draw(title, bars(kind, text), scheme, slower_if_above=kind == "the time")
-        for name, (title, kind) in CHARTS.items()
+        f"pictures/{name}-{scheme}.svg": draw(title, bars(sense, text), scheme, slower_if_above=sense == "≤")
+        for name, (title, sense) in CHARTS.items()
         for scheme in INKS
     }
 
