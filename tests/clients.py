@@ -27,8 +27,8 @@ import pytest
 from onceward import AsyncOnce, Once, StoreUnavailable
 from onceward.observe import AuditEntry, Event
 from onceward.protocol.ports import Store
-from onceward.runtime.bridge import run
 from onceward.runtime.heartbeat import Heartbeat
+from onceward.runtime.threads import run
 from onceward.stores import MemoryStore
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.redis import RedisStore

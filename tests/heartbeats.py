@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
-from onceward.runtime.bridge import run
+import pytest
+
 from onceward.runtime.heartbeat import Heartbeat
+from onceward.runtime.threads import run
 
 THREAD_NAME = "onceward-heartbeat"
 
@@ -43,3 +47,12 @@ def stop_renewing(heartbeat: Heartbeat) -> None:
     """Let all leases expire, as if the process had been killed."""
     for lease in heartbeat.held():
         heartbeat.drop(lease)
+
+
+def refuse_to_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail if `close` waits. Only the module of the heartbeat is affected: servers that a fixture starts may sleep."""
+
+    def sleep(_: float) -> None:
+        pytest.fail("close waits for its own caller")
+
+    monkeypatch.setattr("onceward.runtime.heartbeat.time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))

@@ -14,7 +14,7 @@ from onceward import ConfigurationError, RecordState
 from onceward.administration import ListingFilter, Visible
 from onceward.protocol.audit import AuditFilter
 from onceward.protocol.ports import Filter
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 from onceward.testing import FakeClock
 from tests.administration.shop import admin_of, fill
 from tests.clients import Backend, SyncClient, make_backend

@@ -13,8 +13,7 @@ import pytest
 from onceward import Once
 from onceward.console import Console
 from onceward.console.page import built_in_pages
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.postgres.connection import PostgresConnection
 from onceward.stores.postgres.statements import Statements

@@ -26,7 +26,7 @@ def test_a_paused_schedule_starts_nothing_until_it_is_resumed(client: SyncClient
     runner.sleep_until(utc(2026, 1, 1, 2, 30))
     assert ran == []
     [row] = admin.schedules()
-    assert (row.paused, row.overdue, row.pattern_text) == (True, False, "at minute 0 every day")
+    assert (row.paused, row.overdue, row.pattern_text) == (True, False, "at minute 0 of every hour")
     assert row.last_run is None
     assert admin.resume_schedule("hourly", why="done")
     assert not admin.resume_schedule("hourly")
@@ -78,16 +78,29 @@ def test_a_schedule_shows_its_slots(client: SyncClient, ran: list[datetime]) -> 
     runner.sleep_until(utc(2026, 1, 1, 1, 30))
     admin = admin_of(client)
     detail = admin.schedule("hourly")
-    assert [(at, row.standing) for at, row in detail.slots[:2] if row is not None] == [
+    assert [(at, None if row is None else row.standing) for at, row in detail.slots] == [
         (utc(2026, 1, 1, 1), "COMPLETED"),
         (NEW_YEAR, "COMPLETED"),
-    ]
+    ], "slots from before the schedule was registered are not shown"
     assert detail.upcoming[:2] == [utc(2026, 1, 1, 2), utc(2026, 1, 1, 3)]
     assert detail.row.next_slot == utc(2026, 1, 1, 2)
     assert detail.row.last_run == detail.slots[0][1]
     assert admin.schedule("other") is None
     with pytest.raises(ConfigurationError, match="no schedule 'hourly'"):
         admin.limited(Visible(scopes=("default/other",))).pause_schedule("hourly")
+
+
+def test_a_slot_that_was_missed_is_shown_without_a_record(client: SyncClient, ran: list[datetime]) -> None:
+    start_at(client.clock, NEW_YEAR - timedelta(minutes=30))
+    runner = hourly(client, ran, catch_up="none")
+    assert admin_of(client).schedule("hourly").slots == [], "no runner has registered it"
+    runner.run_due()
+    client.clock.advance("5h")  # no runner was up
+    runner.run_due()
+    runner.sleep_until(utc(2026, 1, 1, 5, 30))
+    shown = [(at.hour, row is not None) for at, row in admin_of(client).schedule("hourly").slots]
+    assert shown[-1] == (0, False), "the first slot after its registration"
+    assert shown[0] == (5, True)
 
 
 def test_a_schedule_whose_last_run_failed_is_failing(client: SyncClient) -> None:

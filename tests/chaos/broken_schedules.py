@@ -12,7 +12,7 @@ from onceward.engine.runner import call_handler
 from onceward.keys.key import Key, make_key
 from onceward.protocol.outcome import Running
 from onceward.protocol.transitions import Row
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 from onceward.schedules import cron, due
 from onceward.schedules import runner as core
 from onceward.schedules.cursor import cursor_of, move

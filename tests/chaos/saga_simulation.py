@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from onceward import Once
 from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Renewal
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 from onceward.sagas.journal import Journal, journal_from
 from onceward.stores import MemoryStore
 from onceward.testing.clock import FakeClock

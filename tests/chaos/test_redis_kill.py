@@ -15,8 +15,7 @@ import pytest
 
 from onceward.protocol.ports import Filter
 from onceward.protocol.record import RecordState
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.redis import RedisStore
 from tests.servers.redis import RedisServer
 

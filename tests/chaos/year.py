@@ -28,8 +28,7 @@ from msgspec import Struct, convert, field, to_builtins
 
 from onceward import Once
 from onceward.protocol.ports import Store
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadGate, ThreadRuntime
+from onceward.runtime.threads import ThreadGate, ThreadRuntime, run
 from onceward.schedules.api import runners
 from onceward.schedules.runner import run_loop
 from onceward.schedules.slots import datetime_of, instant_of

@@ -53,6 +53,13 @@ def test_erase_by_scope_and_prefix() -> None:
     assert len(as_json("ls", "--scope", "shop/send@acme")) == 3
 
 
+def test_erase_says_if_nothing_matches() -> None:
+    result = call("erase", "--tenant", "acm", "--yes")
+    assert result.exit_code == 0
+    assert "nothing matches: check the spelling" in line(result)
+    assert len(as_json("ls")) == 8
+
+
 @pytest.mark.finding("N28")
 def test_erase_without_a_selection_is_refused() -> None:
     result = call("erase", "--yes")

@@ -15,8 +15,7 @@ from onceward.cli.settings import VARIABLES
 from onceward.errors import StoreFull
 from onceward.protocol.audit import signature
 from onceward.protocol.requests import ClaimRequest
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite import connection as link
 from tests.cli.calls import as_json, call, environment, line

@@ -17,8 +17,7 @@ from onceward.cli.settings import VARIABLES
 from onceward.protocol.note import FRAME, INPUT, user_notes
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Complete, Renewal, Verdict
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.sqlite import SQLiteStore
 from tests.cli.calls import as_json, call, line, raising, silent_claims
 
@@ -296,6 +295,23 @@ def test_release_lets_a_lapsed_one_run_again_and_cuts_its_owner_off() -> None:
     assert late_verdicts(before) == [Verdict.LOST, Verdict.LOST]
     with Once(STORE, app="shop") as once:
         assert once.outcome("lapsed", str).attempt == 2
+
+
+def test_work_that_may_have_had_its_effect_is_resolved_and_not_released() -> None:
+    with Once(STORE, app="shop", after_crash="park") as once:
+        silent_claims(once, {"paid": "50ms", "unpaid": "50ms"})
+    before = read("paid")
+    refused = call("release", "paid", "--yes")
+    assert refused.exit_code == Exit.REFUSED
+    assert "the effect may have happened (after_crash=park)" in line(refused)
+    assert "onceward resolve paid --applied" in line(refused)
+    assert read("paid") == before
+    assert call("resolve", "paid", "--applied", "--result", '"TX-1"', "--yes").exit_code == 0
+    assert call("resolve", "unpaid", "--not-applied", "--yes").exit_code == 0
+    assert late_verdicts(before) == [Verdict.LOST, Verdict.LOST]
+    with Once(STORE, app="shop") as once:
+        assert once.outcome("paid", str).value == "TX-1"
+        assert once.outcome("unpaid", str).attempt == 2
 
 
 def late_verdicts(record: Record) -> list[Verdict]:

@@ -131,7 +131,9 @@ def raise_timeout() -> None:
 
 def test_without_a_result_a_call_says_so_and_is_not_run_again(shop: Any) -> None:
     assert call("resolve", "wire:7", "--applied", "--yes").exit_code == 0
-    with pytest.raises(ResultNotStored, match=r"an operator resolved the key without one .*--result JSON"):
+    with pytest.raises(
+        ResultNotStored, match=r"operator, completed the key without one .*--result to onceward resolve"
+    ):
         shop.wire(7)
     assert call("resolve", "mail:7", "--applied", "--yes").exit_code == 0
     assert shop.mail(7) is None

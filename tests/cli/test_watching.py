@@ -20,7 +20,7 @@ from onceward.observe.rules import RULES
 from onceward.observe.thresholds import Thresholds
 from onceward.protocol.counters import COUNTER_NAMES, HOUR, CounterRow
 from onceward.protocol.requests import Renewal
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 from onceward.stores.sqlite import SQLiteStore
 from tests.cli.calls import as_json, call, finish, line, on_a_terminal, start
 

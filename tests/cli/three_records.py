@@ -23,10 +23,10 @@ def three_records(
     for variable in VARIABLES.values():
         patch.delenv(variable, raising=False)
     patch.setenv("ONCEWARD_STORE_URL", url)
-    once = Once(url, after_crash="park")
+    once = Once(url)
     once.run("done", lambda: 1)
     with pytest.raises(ZeroDivisionError):
-        once.run("parked", raising(ZeroDivisionError()))
+        once.using(after_crash="park").run("parked", raising(ZeroDivisionError()))
     silent_claims(once, {"silent": lease}, lapse)
     yield url
     once.close(timeout=0)

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from onceward.protocol.runtime import Runtime
-from onceward.runtime import bridge
+from onceward.runtime.threads import run
 from onceward.testing.clock import NEW_YEAR_2026, FakeClock
 from onceward.testing.fake_threads import FakeRuntime
 
@@ -34,7 +34,7 @@ def test_monotonic_time_does_not_follow_a_clock_that_is_set_back() -> None:
 def test_sleeping_in_a_fake_runtime_moves_the_clock_instead() -> None:
     clock = FakeClock()
     runtime = FakeRuntime(clock)
-    bridge.run(runtime.sleep(3600))
+    run(runtime.sleep(3600))
     assert runtime.monotonic() == 3600.0
     assert clock.now() == NEW_YEAR_2026 + 3600 * SECOND
 
@@ -43,9 +43,9 @@ def test_an_open_gate_takes_no_time_and_a_closed_one_all_of_it() -> None:
     runtime = FakeRuntime(FakeClock())
     gate = runtime.gate()
     gate.open()
-    bridge.run(gate.wait(60))
+    run(gate.wait(60))
     assert runtime.monotonic() == 0.0
-    bridge.run(gate.wait(60))
+    run(gate.wait(60))
     assert runtime.monotonic() == 60.0
 
 

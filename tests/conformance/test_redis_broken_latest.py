@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from onceward.protocol.latest import EventDelivery, LatestDecision
 from onceward.protocol.ordering import CONTENT_BYTES
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.memory.store import MemoryStore
 from onceward.stores.redis import RedisStore
 from onceward.testing import FakeClock

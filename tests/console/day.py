@@ -7,8 +7,7 @@ from typing import Any
 
 from onceward import Once
 from onceward.protocol.counters import HOUR, CounterRow, Counts
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.registry import open_store
 from tests.console.shop import attempt
 

@@ -7,7 +7,7 @@ from typing import Any
 from onceward import Once
 from onceward.errors import OncewardError
 from onceward.protocol.history import HistoryEvent
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 
 HOSTILE = (
     '<script>alert("xss")</script>',

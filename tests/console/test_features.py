@@ -26,7 +26,7 @@ def test_a_schedule_is_shown_paused_resumed_and_run(once: Once) -> None:
 
     visitor = Visitor(console_of(once))
     [row] = visitor.json("/schedules?format=json")["schedules"]
-    assert (row["name"], row["pattern_text"], row["state"]) == ("nightly", "at 03:00 every day", "ok")
+    assert (row["name"], row["pattern_text"], row["state"]) == ("nightly", "at 03:00 every day", "new")
     assert "Latest slots" in visitor.get("/schedules/nightly").text
 
     def act(verb: str, why: str = "maintenance") -> str:

@@ -389,7 +389,7 @@ def test_a_window_shorter_than_the_sender_tries_is_warned_about() -> None:
 
 def test_what_cannot_work_is_refused_when_it_is_declared() -> None:
     for make in (stripe, github, slack, shopify, standard):
-        for secrets in ((), ("",), ("good", "")):
+        for secrets in ((), ("",), ("good", ""), (" \n",)):
             with pytest.raises(ConfigurationError, match="secret"):
                 make(*secrets)
     with pytest.raises(ConfigurationError, match="base64"):

@@ -21,7 +21,7 @@ from typing import NoReturn
 
 from onceward import Once, OncewardError
 from onceward.protocol.ports import Store
-from onceward.runtime import bridge
+from onceward.runtime.threads import run
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.conformance.runtimes import RUNTIME_KINDS
 from onceward.testing.history import FileLog, Operation, Recorder, mark_ended, read_logs
@@ -58,7 +58,7 @@ def work(store: Store, dice: random.Random) -> None:
             while os.getppid() == fleet:
                 await worker.step()
 
-    bridge.run(work_while_the_fleet_runs())
+    run(work_while_the_fleet_runs())
 
 
 def use(store: Store, dice: random.Random) -> None:

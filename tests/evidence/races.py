@@ -14,8 +14,7 @@ from onceward.protocol.ports import Clock
 from onceward.protocol.record import Record
 from onceward.protocol.requests import Answer, AnySettlement, ClaimRequest, Complete, Fail, Renewal, Validity, Verdict
 from onceward.protocol.runtime import Runtime
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.sqlite import SQLiteStore
 
 ID = b"one key".ljust(32)

@@ -31,7 +31,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 from tests.evidence.races import CLAIMANTS, LATER, OWNER, RACES, STORES, At, Client, begin, claims, one_winner
 
 ROOT = Path(__file__).parents[2]

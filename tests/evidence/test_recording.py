@@ -19,7 +19,7 @@ from onceward.errors import StoreBroken
 from onceward.protocol.ports import Filter, Store
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Answer, ClaimRequest, Complete, Renewal, Verdict
-from onceward.runtime import bridge
+from onceward.runtime import threads
 from onceward.runtime.threads import ThreadRuntime
 from onceward.stores import MemoryStore
 from onceward.testing.history import (
@@ -66,7 +66,7 @@ def run_each_verb(recorder: Store) -> list[Answer]:
         await recorder.close()
         return [*claimed, *renewed, *settled, *read, looked_up, *forgotten, *seen]
 
-    return bridge.run(run())
+    return threads.run(run())
 
 
 def test_each_request_of_each_batch_is_one_operation_with_its_own_answer() -> None:
@@ -143,7 +143,7 @@ def test_a_call_that_raised_has_no_answer_and_ends_where_the_store_says(late_eff
     recorder = Recorder(FaultyStore(MemoryStore(), network), log, late_effects=late_effects)
     network.lose_replies("claim", 1)
     with pytest.raises(StoreUnavailable):
-        bridge.run(recorder.claim(CLAIMS, timeout=1))
+        threads.run(recorder.claim(CLAIMS, timeout=1))
     for one in log.operations():
         assert one.answer is None
         assert one.error == "StoreUnavailable: claim: connection reset"
@@ -175,7 +175,7 @@ def test_a_store_that_gives_too_few_answers_is_broken() -> None:
 
     log = MemoryLog()
     with pytest.raises(StoreBroken, match="0 answers to 2 requests"):
-        bridge.run(Recorder(Short(), log).claim(CLAIMS, timeout=1))
+        threads.run(Recorder(Short(), log).claim(CLAIMS, timeout=1))
     assert [one.answer for one in log.operations()] == [None, None]
 
 
@@ -187,7 +187,7 @@ def test_a_clone_writes_into_the_same_log_and_watchers_are_passed_on() -> None:
     log = MemoryLog()
     assert (alone := Recorder(MemoryStore(), log)).clone() is alone
     recorder = Recorder(Clones(), log, by="me")
-    bridge.run(recorder.clone().read([ID], timeout=1))
+    threads.run(recorder.clone().read([ID], timeout=1))
     assert [one.by for one in log.operations()] == ["me (clone)"]
     woken = threading.Event()
     assert recorder.notifications is not None
@@ -199,7 +199,7 @@ def test_a_clone_writes_into_the_same_log_and_watchers_are_passed_on() -> None:
 
 KILLED = """
 import os, signal, sys
-from onceward.runtime import bridge
+from onceward.runtime import threads
 from onceward.stores import MemoryStore
 from onceward.protocol.requests import ClaimRequest
 from onceward.testing.history import FileLog, Recorder
@@ -214,7 +214,7 @@ async def live():
     from onceward.protocol.requests import Renewal
     await recorder.renew([Renewal(b"key", 1, b"nonce", 1)], timeout=1)
 
-bridge.run(live())
+threads.run(live())
 """
 
 

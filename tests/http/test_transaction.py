@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from onceward import AsyncOnce, ConfigurationError, RecordState, current_claim
 from onceward.http.starlette import Idempotency, Transaction
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 from tests.http.web_calls import WebClient, same_response
 from tests.sites import Answer, Asked, Site
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.postgres import PostgresStore
 from tests.servers.postgres import URL, Postgres
 from tests.servers.proxy import Proxy

@@ -11,8 +11,7 @@ import redis
 
 from onceward.protocol.record import Record
 from onceward.protocol.requests import Answer, ClaimRequest, Verdict
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.redis import RedisStore
 from onceward.testing.conformance.harness import claim_request
 from tests.clients import Backend, RealClock

@@ -13,8 +13,7 @@ import pytest
 from onceward.protocol.record import Record
 from onceward.protocol.requests import Answer, Complete, Verdict
 from onceward.runtime.aio import AsyncioRuntime
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite.joined import SQLiteJoined
 from tests.integration.sqlite_workers import opened, request

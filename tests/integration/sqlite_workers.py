@@ -23,8 +23,7 @@ from onceward.errors import OncewardError
 from onceward.protocol.record import Record
 from onceward.protocol.requests import ClaimRequest, Complete, Renewal, Verdict
 from onceward.runtime.aio import AsyncioRuntime
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite import connection as link
 from tests.raw_sqlite import busy, write_on

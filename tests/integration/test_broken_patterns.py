@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from onceward import OncewardError
-from onceward.engine import lookup, refusal, settle
+from onceward.engine import refusal, runner, settle
 from onceward.engine.attempt import Attempt
 from onceward.engine.engine import Engine
 from onceward.engine.job import Job
@@ -96,13 +96,13 @@ def counts_from_completion(patch: pytest.MonkeyPatch) -> None:
 
 def uses_the_library_reason(patch: pytest.MonkeyPatch) -> None:
     """Replays with the library's reason instead of the operation's."""
-    original = lookup.replayed_outcome
+    original = refusal.replayed_outcome
 
     def replayed(job: Any, *details: Any) -> Any:
         outcome = original(job, *details)
         return type(outcome)(key=outcome.key, value=outcome.value)
 
-    for module in (lookup, refusal):  # each imports it by name
+    for module in (runner, refusal):  # each has it by name
         patch.setattr(module, "replayed_outcome", replayed)
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from onceward import AsyncOnce, Once
+from onceward.administration.policy_text import declared_window
+from onceward.runtime.threads import run
 from onceward.stores import MemoryStore
 
 
@@ -57,6 +59,22 @@ def test_a_changed_declaration_is_logged_once_with_its_consequence(
     assert len(warnings(caplog)) == 1, "the next process finds the new declaration"
 
 
+def test_an_operation_that_is_declared_after_the_first_call_is_compared_too(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for window, text in (("7d", "lasting 1w"), ("7d", "lasting 1w"), ("30d", "lasting 4w2d")):
+        with Once(url, app="shop") as once:
+            once.run("first", str)
+
+            @once(key="charge:{n}", name="charge", window=window)
+            def charge(n: int) -> None: ...
+
+            charge(1)
+            assert str(run(declared_window(once.store, charge.key(1).scope.text))) == text
+    [line] = warnings(caplog)
+    assert "window=lasting 1w and is now declared with window=lasting 4w2d" in line
+
+
 def test_an_operation_without_records_may_change(url: str, caplog: pytest.LogCaptureFixture) -> None:
     with Once(url, app="shop") as once:
 
@@ -89,7 +107,7 @@ def test_declarations_are_not_listed_among_the_records(url: str) -> None:
 
 
 def _counts(once: Once) -> Any:
-    from onceward.runtime.bridge import run
+    from onceward.runtime.threads import run
 
     return run(once.store.counts(timeout=5))
 

@@ -13,7 +13,7 @@ from onceward import Once
 from onceward.observe.rules import Broken
 from onceward.protocol.counters import HOUR, CounterRow
 from onceward.protocol.operation_names import ALERT
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 from tests.clients import AsyncClient, SyncClient
 from tests.integration.hourly_runs import hourly, ran
 from tests.planned import start_at, utc

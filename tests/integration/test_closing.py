@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from onceward import AsyncOnce, Once
-from onceward.errors import Stopping
-from onceward.protocol.ports import Filter
+from onceward import AsyncOnce, Once, OutcomeUnknown
+from onceward.errors import Stopping, StoreBroken
+from onceward.protocol.ports import Filter, Store
 from onceward.protocol.record import RecordState
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
+from onceward.stores.sqlite.connection import SQLiteConnection
+from tests.cli.calls import until
 from tests.clients import TOO_LONG, Backend
+from tests.heartbeats import refuse_to_sleep
+from tests.integration.processes import elsewhere, in_a_forked_child
+from tests.integration.test_opening import proxied as proxied  # noqa: PLC0414 (a fixture)
+from tests.moved_time import in_thread
+from tests.servers.proxy import Proxy
 
 on_every_store = pytest.mark.parametrize("backend", ["memory", "sqlite", "postgres", "valkey"], indirect=True)
 
@@ -85,3 +93,134 @@ def test_closing_a_sync_client_finishes_or_releases_every_call_in_flight(backend
             assert begun.wait(TOO_LONG)
             once.close()
             check(backend, work, [one.result(TOO_LONG) for one in calls])
+
+
+@on_every_store
+def test_a_caller_that_waits_when_the_client_stops_gets_stopping(backend: Backend) -> None:
+    once, waiting = Once(backend.open(), lease="1h", wait="1h"), threading.Event()
+    once.subscribe(lambda event: waiting.set() if event.name == "waiting" else None)
+    with ThreadPoolExecutor(1) as pool, once.claim("held"):
+        caller = pool.submit(once.run, "held", int)
+        assert waiting.wait(TOO_LONG)
+        once.stop()
+        assert isinstance(caller.exception(TOO_LONG), Stopping)
+    once.close()
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgres", "valkey"], indirect=True)
+def test_work_that_outlives_its_client_says_that_the_client_was_closed(backend: Backend) -> None:
+    once, begun, closed = Once(backend.open(), lease="1h"), threading.Event(), threading.Event()
+    unknown: list[str] = []
+    once.subscribe(lambda event: unknown.append(event.error) if event.name == "unknown" else None)
+
+    def work() -> int:
+        begun.set()
+        closed.wait(TOO_LONG)
+        return 1
+
+    with ThreadPoolExecutor(1) as pool:
+        caller = pool.submit(once.run, "slow", work)
+        assert begun.wait(TOO_LONG)
+        once.close(timeout=0)
+        closed.set()
+        assert isinstance(caller.exception(TOO_LONG), OutcomeUnknown)
+    assert unknown == ["the client was closed before the work ended; close(timeout=…) waits"]
+
+
+@pytest.fixture
+def never_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_to_sleep(monkeypatch)
+
+
+@pytest.mark.usefixtures("never_sleeps")
+@pytest.mark.parametrize("by_signal", [False, True])
+@on_every_store
+def test_work_that_closes_its_own_client_is_not_waited_for_and_is_recorded(backend: Backend, by_signal: bool) -> None:
+    once, work = Once(backend.open(), lease="1h"), Work()
+
+    def closing(key: str) -> str:
+        if by_signal:
+            signal.raise_signal(signal.SIGTERM)
+        else:
+            once.close()
+        with pytest.raises(Stopping):
+            once.run("another", work, "another")
+        return work(key)
+
+    before = signal.signal(signal.SIGTERM, lambda *_: once.close())
+    try:
+        check(backend, work, [once.run("order 7", closing, "order 7")])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    once.close()
+    with pytest.raises(Stopping, match="closed"):
+        once.run("order 8", work, "order 8")
+
+
+@pytest.mark.usefixtures("never_sleeps")
+@on_every_store
+async def test_async_work_that_closes_its_own_client_is_not_waited_for_and_is_recorded(backend: Backend) -> None:
+    once, work = AsyncOnce(backend.open(), lease="1h"), Work()
+
+    async def closing(key: str) -> str:
+        await once.close()
+        return await work.slowly(key)
+
+    async with once.claim("outer"):
+        assert await once.run("order 7", closing, "order 7") == "order 7"
+    check(backend, work, ["order 7"])
+    await once.close()
+
+
+def test_a_forked_child_does_not_wait_for_the_calls_of_its_parents_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once = Once(f"sqlite:///{tmp_path}/once.db", fingerprint="none")
+    claim = elsewhere(once.claim("order 7").__enter__)
+    waiting = in_thread(once.run, "order 7", str)
+    until(lambda: bool(once.engine.claims_in_flight))
+
+    def child() -> None:
+        refuse_to_sleep(monkeypatch)
+        once.close()
+
+    in_a_forked_child(child)
+    claim.complete("done")
+    assert waiting.result(TOO_LONG) == "done"
+    once.close()
+
+
+@pytest.mark.parametrize("used", [True, False])
+def test_a_client_with_an_async_client_closes_while_the_server_is_down(
+    proxied: tuple[Proxy, Store], used: bool
+) -> None:
+    proxy, store = proxied
+    once = Once(store)
+    once.run("sync", str)
+    twin = once.aio
+    if used:
+        asyncio.run(twin.run("async", Work().slowly, "async"))
+    proxy.refuse()
+    proxy.reset_all()
+    once.close()
+    once.close()
+
+
+def test_a_client_whose_async_client_can_no_longer_open_its_file_closes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once = Once(f"sqlite:///{tmp_path}/once.db")
+    asyncio.run(once.aio.run("async", Work().slowly, "async"))
+
+    def fails(_: SQLiteConnection) -> None:
+        raise StoreBroken("replaced")
+
+    monkeypatch.setattr(SQLiteConnection, "open", fails)
+    once.close()
+    once.close()
+
+
+def test_closing_opens_nothing_that_was_not_open(tmp_path: Path) -> None:
+    with Once(f"sqlite:///{tmp_path}/once.db") as once:
+        assert once.aio is not None
+    assert list(tmp_path.iterdir()) == []

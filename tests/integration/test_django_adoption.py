@@ -122,6 +122,8 @@ def test_a_project_adopts_it_while_it_serves_requests(
                 old.stop()
                 traffic.wait()
                 observing.post("/adopted", session, "repeated-later", reference="repeated-later")
+                for _ in range(2):  # nothing else makes sure that this server gets the second of two deliveries
+                    observing.post("/adopted", session, "repeated-here", reference="repeated-here")
                 traffic.switch("enforced", [enforcing])
                 observing.stop()
                 traffic.wait()
@@ -130,6 +132,7 @@ def test_a_project_adopts_it_while_it_serves_requests(
         check_responses(traffic)
         check_rows(project, traffic)
         check_once(project, "repeated-later")
+        assert project.sql("SELECT count(*) FROM shop_order WHERE reference = 'repeated-here'") == [(2,)]
         assert "would_skip" in (tmp_path / "observes").read_text()
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from onceward import AsyncOnce, Once
-from onceward.errors import ClaimError, ConfigurationError, StillRunning, Stopping
+from onceward.errors import ClaimError, ConfigurationError, Stopping
 from onceward.stores.sqlite import SQLiteStore
 from tests.cli.calls import until
 from tests.clients import Backend, SyncClient
@@ -115,7 +115,7 @@ def test_a_caller_that_waits_for_another_worker_stops_waiting(client: SyncClient
         answer = waiting.start(lambda: waiting.claim("order 7").__enter__())
         until(lambda: len(claims) > 1)  # it waits: it has claimed again
         waiting.once.stop()
-        with pytest.raises(StillRunning):
+        with pytest.raises(Stopping):
             answer.result(TOO_LONG)
 
 

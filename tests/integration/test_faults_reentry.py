@@ -14,7 +14,7 @@ import pytest
 
 from onceward import AlreadyDone, Once, RecordState
 from onceward.errors import AlreadyCompleted, Reentrant
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 from onceward.stores import MemoryStore
 from onceward.stores.sqlite import SQLiteStore
 from tests.clients import SyncClient

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from onceward import StoreUnavailable
 from onceward.latest import Ordering
 from onceward.protocol.requests import ClaimRequest, Complete, Renewal, Resolution, Resolve, Verdict
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.firestore import FirestoreStore
 from onceward.stores.firestore.address import parse
 from onceward.stores.firestore.async_transport import FirestoreAsyncTransport

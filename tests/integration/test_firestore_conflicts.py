@@ -11,8 +11,7 @@ import pytest
 from onceward import Once
 from onceward.latest import Ordering
 from onceward.protocol.requests import ClaimRequest, Verdict
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.firestore import FirestoreStore
 from tests.firestore_backends import PROJECT, named
 from tests.servers.firestore import EMULATOR, shared

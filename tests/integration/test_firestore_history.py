@@ -11,8 +11,7 @@ import pytest
 from onceward.protocol.history import MAX_EVENTS, HistoryEvent
 from onceward.protocol.record import Record
 from onceward.protocol.requests import Complete, Verdict
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.firestore import FirestoreStore, history
 from onceward.stores.firestore.documents import MAX_HISTORY_BYTES
 from onceward.testing.conformance.harness import claim_request

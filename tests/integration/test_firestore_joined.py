@@ -15,8 +15,7 @@ from onceward import ConfigurationError, Failed, LeaseLost, Once, content_key
 from onceward.errors import WrongRuntime
 from onceward.latest import Ordering
 from onceward.protocol.requests import ClaimRequest, Verdict
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.firestore import FirestoreStore
 from tests.clients import AsyncClient, Backend, Mode, SyncClient
 from tests.firestore_backends import PROJECT, cache_of, document, firestore_client, named

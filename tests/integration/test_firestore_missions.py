@@ -16,7 +16,7 @@ from onceward import AlreadyDone, AlreadyRunning, ConfigurationError, Once, cont
 from onceward.errors import ResultNotStored, VersionSkew
 from onceward.keys.key import make_key
 from onceward.latest import Ordering
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 from onceward.stores.firestore import FirestoreStore, Layout
 from onceward.testing import FakeClock
 from tests.clients import Backend

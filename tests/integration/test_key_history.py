@@ -270,6 +270,12 @@ def test_a_crash_that_parks_the_record_and_a_conflict_are_problems(client: SyncC
             pass
     write(client)
     assert [one.name for one in stored(client, "wire:1")] == ["claimed", "parked"]
+    owner = client.read("wire:1").owner
+    assert timeline(client, "wire:1")[-1] == (
+        "parked",
+        f"parked by the next delivery: the lease of {owner} had expired, so the effect may have happened",
+        "",
+    ), "the worker that crashed did not park it"
     [conflict] = stored(client, "order:1")
     assert (conflict.name, conflict.count, conflict.detail) == ("mismatch", 3, "amount")
 

@@ -30,6 +30,7 @@ from onceward.stores import MemoryStore
 from onceward.testing.clock import FakeClock
 from tests.cli.calls import until
 from tests.clients import TOO_LONG, Backend, SyncClient
+from tests.heartbeats import refuse_to_sleep
 from tests.integration.lock_calls import acquire
 
 pytestmark = pytest.mark.mission("C2")
@@ -134,7 +135,7 @@ def test_a_block_is_left_where_it_was_entered_or_by_its_only_holder() -> None:
 def test_a_close_neither_waits_for_a_lock_of_its_own_thread_nor_is_silent_about_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("onceward.runtime.heartbeat.time.sleep", lambda _: pytest.fail("it waits for itself"))
+    refuse_to_sleep(monkeypatch)
     once = Once(MemoryStore())
     lock = once.try_lock("sync", lease="5s")
     assert lock is not None

@@ -15,17 +15,18 @@ from typing import Any
 import pytest
 
 from onceward import AsyncOnce, Once, StoreUnavailable
+from onceward.errors import Stopping
 from onceward.protocol.ports import Store
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.redis import RedisStore
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite.connection import SQLiteConnection
+from onceward.stores.sqlite.private_file import create_private_file
 from tests.clients import TOO_LONG, Backend
 from tests.moved_time import in_thread
 from tests.servers.postgres import URL, schema_of
-from tests.servers.proxy import HOLD, Proxy
+from tests.servers.proxy import HOLD, SWALLOW_REQUEST, Proxy
 from tests.servers.redis import shared
 
 STEPS = 12  # of the event loop, until the first caller is cancelled: before, during and after the store is opened
@@ -124,3 +125,56 @@ def test_a_caller_that_cannot_open_a_file_does_not_close_it_for_the_others(
     monkeypatch.undo()
     assert run(store.read([b"0" * 32], timeout=TOO_LONG))[0].record is None
     run(store.close())
+
+
+def test_a_caller_waits_for_another_that_opens_a_file_no_longer_than_for_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, opening, go = SQLiteStore(tmp_path / "once.db"), threading.Event(), threading.Event()
+
+    def create_slowly(path: str) -> None:
+        opening.set()
+        assert go.wait(TOO_LONG)
+        create_private_file(path)
+
+    monkeypatch.setattr("onceward.stores.sqlite.connection.create_private_file", create_slowly)
+    first = in_thread(run, store.open(ThreadRuntime()))
+    assert opening.wait(TOO_LONG)
+    monkeypatch.setattr("onceward.stores.sqlite.connection.OPEN_TIMEOUT", 0.1)
+    second = in_thread(run, store.open(ThreadRuntime()))
+    try:
+        with pytest.raises(StoreUnavailable, match="busy for too long"):
+            second.result(TOO_LONG / 2)
+    finally:
+        go.set()
+    first.result(TOO_LONG)
+    run(store.close())
+
+
+def test_a_first_call_gives_up_as_early_as_any_other_if_the_server_does_not_answer(
+    proxied: tuple[Proxy, Store],
+) -> None:
+    proxy, store = proxied
+    proxy.always(SWALLOW_REQUEST)
+    with Once(store) as once:
+        since = time.monotonic()
+        with pytest.raises(StoreUnavailable):
+            once.run("first", str, 1)
+        assert time.monotonic() - since < 20
+
+
+def test_a_call_that_opens_the_store_of_a_client_that_is_closed_meanwhile_is_refused(
+    proxied: tuple[Proxy, Store],
+) -> None:
+    proxy, store = proxied
+    once = Once(store, on_store_down="run")
+    ran: list[int] = []
+    proxy.always(HOLD)
+    first = in_thread(once.run, "first", ran.append, 1)
+    proxy.await_struck()
+    once.close(timeout=0)
+    proxy.always(None)
+    proxy.release()
+    with pytest.raises(Stopping, match="closed"):
+        first.result(TOO_LONG)
+    assert ran == []

@@ -12,8 +12,7 @@ from psycopg import sql
 from onceward.errors import StoreUnavailable
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, AnyRequest, Complete, Release, Renewal, Verdict
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.postgres import PostgresStore
 from tests.servers.postgres import URL
 from tests.unit.batcher_calls import request

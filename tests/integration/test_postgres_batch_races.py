@@ -17,8 +17,7 @@ import pytest
 from onceward.errors import StoreUnavailable
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, Complete, Renewal, Verdict
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.postgres.pool import SESSION_SETTINGS
 from onceward.stores.postgres.statements import Statement, Statements

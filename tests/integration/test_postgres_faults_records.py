@@ -11,7 +11,7 @@ import pytest
 from onceward import Once
 from onceward.protocol.ports import Filter, SortOrder
 from onceward.protocol.requests import Complete, Verdict
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 from onceward.stores.postgres import PostgresStore
 from onceward.testing.conformance.harness import LEASE, claim_request
 from tests.integration.postgres_backend import claim, store

@@ -15,8 +15,7 @@ from onceward import AsyncOnce, Once
 from onceward.errors import AlreadyRunning, ConfigurationError, LeaseLost, Reentrant, RetryTransaction, StoreUnavailable
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Complete, Release, Renewal, Verdict
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.postgres import PostgresStore
 from onceward.testing.conformance.harness import claim_request
 from tests.cli.calls import until

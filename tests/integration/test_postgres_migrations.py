@@ -17,10 +17,10 @@ import pytest
 
 from onceward import AsyncOnce, Once
 from onceward.errors import StoreBroken
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.postgres import PostgresStore, schema
-from onceward.stores.postgres.statements import migration
+from onceward.stores.postgres.connection import PostgresConnection
+from onceward.stores.postgres.statements import Statements, migration
 from tests.cli.calls import as_json, call
 from tests.servers.postgres import URL, Postgres, execute
 
@@ -215,3 +215,18 @@ def test_a_migration_that_waited_for_another_sees_the_tables_of_the_other(name: 
         second.result(60)
     assert run(store.schema(ThreadRuntime(), timeout=10)).statements == ()
     run(store.close())
+
+
+def test_a_migration_while_opening_may_take_longer_than_the_rest_of_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onceward.stores.postgres.store.OPEN_TIMEOUT", 2.0)
+    apply = schema.apply
+
+    async def apply_slowly(connection: PostgresConnection, statements: Statements, deadline: float) -> None:
+        await connection.runtime.sleep(2.5)
+        await apply(connection, statements, deadline)
+
+    monkeypatch.setattr(schema, "apply", apply_slowly)
+    with Once(PostgresStore(os.environ[URL], schema=name, migrate=True)) as once:
+        assert once.run("k", lambda: "value") == "value"

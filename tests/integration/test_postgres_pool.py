@@ -14,8 +14,7 @@ from onceward import AsyncOnce, Once
 from onceward.errors import StoreUnavailable
 from onceward.protocol.requests import Verdict
 from onceward.runtime.aio import AsyncioRuntime
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.postgres.maintenance import CallContext
 from onceward.testing.conformance.harness import claim_request, id_of

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from onceward.protocol.transitions import CLOCK_MARGIN
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.postgres.maintenance import CHUNK
 from onceward.stores.postgres.pool import SESSION_SETTINGS

@@ -6,7 +6,7 @@ import pytest
 
 from onceward import Once
 from onceward.protocol.requests import Complete, Renewal, Verdict
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 from onceward.stores.postgres import PostgresStore
 from onceward.testing.conformance.harness import claim_request
 from tests.integration.postgres_backend import claim, opened, proxy, store

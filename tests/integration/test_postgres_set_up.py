@@ -10,8 +10,7 @@ import pytest
 
 from onceward import Once
 from onceward.errors import ConfigurationError, StoreBroken, StoreNotSetUp, VersionSkew
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores import open_store
 from onceward.stores.postgres import PostgresStore
 from tests.integration.postgres_backend import opened, store

@@ -13,8 +13,7 @@ from psycopg.adapt import Loader
 from psycopg.pq import Format
 from psycopg.types.string import TextBinaryLoader
 
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.postgres.pool import Pool
 from onceward.stores.postgres.values import MAX_BIGINT
 from tests.servers.postgres import URL

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from onceward.protocol.requests import Complete
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.postgres import PostgresStore
 from onceward.testing.conformance.harness import claim_request, id_of
 from tests.servers.pgbouncer import PgBouncer

@@ -12,7 +12,7 @@ import pytest
 from onceward import ConfigurationError, Once
 from onceward.errors import RetryTransaction, StoreUnavailable
 from onceward.protocol.record import RecordState
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite.joined import SQLiteJoined
 from tests.clients import SyncClient

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from onceward import StoreUnavailable
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 from onceward.stores.redis.address import parse
 from onceward.stores.redis.connection import ThreadTransport
 

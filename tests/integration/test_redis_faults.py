@@ -18,7 +18,7 @@ from onceward.protocol.audit import AuditFilter, signature
 from onceward.protocol.ports import Filter
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Complete, Renewal, Verdict
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 from onceward.stores.redis import connection as link
 from onceward.testing.conformance.harness import claim_request, id_of
 from tests.clients import AsyncClient, Mode, SyncClient

@@ -21,7 +21,7 @@ from onceward.protocol.requests import (
     Validity,
     Verdict,
 )
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 from onceward.stores.redis import RedisStore
 from onceward.testing import FakeClock
 from tests.integration.redis_backend import TIMEOUT, RedisBackend, acquired, opened

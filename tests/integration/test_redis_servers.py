@@ -23,7 +23,7 @@ from onceward.protocol.record import AfterCrash, Record
 from onceward.protocol.requests import Complete, Fail, Park, Release, Validity, Verdict
 from onceward.protocol.transitions import CLOCK_MARGIN
 from onceward.queues.redis_streams import RedisStreamQueue
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 from onceward.stores.redis import RedisStore, safety
 from tests.integration.redis_backend import TIMEOUT, RedisBackend, acquired, claim, opened
 from tests.servers.process import free_port

@@ -26,7 +26,7 @@ from onceward import (
     calendar,
 )
 from onceward.errors import ResultNotStored
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 from onceward.testing.clock import FakeClock
 from tests.clients import AsyncClient, Backend, SyncClient
 

@@ -16,7 +16,7 @@ from onceward.errors import StoreBroken
 from onceward.keys.key import Scope, make_key
 from onceward.protocol.ports import Store
 from onceward.protocol.requests import ClaimRequest, Complete, Verdict
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 from onceward.testing.clock import FakeClock
 from tests.clients import Backend, SyncClient
 

@@ -21,8 +21,7 @@ import redis
 from onceward import RecordState
 from onceward.protocol.ports import Filter
 from onceward.protocol.record import Record
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.sqlite import SQLiteStore
 from tests.clients import TOO_LONG
 from tests.servers.process import free_port

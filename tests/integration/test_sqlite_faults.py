@@ -16,8 +16,7 @@ import pytest
 from onceward.errors import StoreBroken, StoreError, StoreFull, StoreUnavailable
 from onceward.protocol.record import Record
 from onceward.protocol.requests import Answer, Complete, Verdict
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite import connection as link
 from onceward.stores.sqlite import errors as faults

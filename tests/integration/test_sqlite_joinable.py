@@ -13,8 +13,7 @@ import pytest
 
 from onceward.errors import ConfigurationError, StoreFull
 from onceward.protocol.requests import ClaimRequest, Complete, Verdict
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite.joined import SQLiteJoined
 from tests.integration.sqlite_joining import ask, complete, connection, do, effects, joined, path, store

@@ -14,8 +14,7 @@ from onceward.errors import ConfigurationError, RetryTransaction, StoreBroken, S
 from onceward.protocol.capabilities import JoinedStore
 from onceward.protocol.requests import Release, Renewal, Verdict
 from onceward.runtime.aio import AsyncioRuntime
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite.joined import SQLiteJoined
 from onceward.testing import FakeClock

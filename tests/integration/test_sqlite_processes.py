@@ -18,8 +18,7 @@ from typing import Any
 import pytest
 
 from onceward.protocol.requests import Verdict
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.sqlite import SQLiteStore
 from tests.integration.sqlite_workers import claim, ident, opened, request
 

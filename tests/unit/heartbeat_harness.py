@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -12,7 +12,7 @@ from onceward.observe.log import logging_bus
 from onceward.protocol.policy import SECOND
 from onceward.protocol.record import Record
 from onceward.protocol.requests import ClaimRequest, Verdict
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 from onceward.stores import MemoryStore
 from onceward.testing.clock import FakeClock
 from tests.faulty import FaultyNetwork, FaultyStore
@@ -21,10 +21,26 @@ from tests.heartbeats import ThreadlessHeartbeat
 LEASE = 600
 
 
-def lease_of(record: Record, seconds: float) -> Lease:
-    lease = Lease()
-    lease.record, lease.nonce, lease.lease = record, record.nonce, round(seconds * SECOND)
-    return lease
+class HeldLease:
+    """A lease without an attempt."""
+
+    heartbeat: int | None = None
+    renew_at = 0.0
+    ends = 0.0
+    lost = False
+    overdue = False
+    inherited = False
+    is_settling = False
+    on_lost: Callable[[], None] | None = None
+
+    def __init__(self, record: Record, lease: int) -> None:
+        self.record = record
+        self.nonce = record.nonce
+        self.lease = lease
+
+
+def lease_of(record: Record, seconds: float) -> HeldLease:
+    return HeldLease(record, round(seconds * SECOND))
 
 
 class Harness:
@@ -37,7 +53,7 @@ class Harness:
         self.store = FaultyStore(self.memory, self.network)
         self.bus = logging_bus()
         self.events: list[Event] = []
-        self.owned: list[Lease] = []  # their owners are alive
+        self.owned: list[HeldLease] = []  # their owners are alive
         self.bus.subscribe(self.events.append)
         self.heartbeat = ThreadlessHeartbeat(self.store, self.bus, monotonic=self.now)
 
@@ -52,7 +68,7 @@ class Harness:
         assert answer.record is not None
         return answer.record
 
-    def hold(self, name: str = "work", lease: float = LEASE) -> Lease:
+    def hold(self, name: str = "work", lease: float = LEASE) -> HeldLease:
         hold = lease_of(self.record(name, lease), lease)
         self.owned.append(hold)
         self.heartbeat.take(hold, self.now())

@@ -13,8 +13,7 @@ from onceward.protocol.record import Record
 from onceward.protocol.requests import Answer, ClaimRequest, Complete, Validity, Verdict
 from onceward.protocol.runtime import Runtime
 from onceward.runtime.aio import AsyncioRuntime
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.sqlite import SQLiteStore
 
 T = TypeVar("T")

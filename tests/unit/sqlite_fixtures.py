@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.clock import FakeClock
 from tests.unit.sqlite_calls import Blocking, Mode, OnALoop

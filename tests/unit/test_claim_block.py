@@ -26,7 +26,7 @@ from onceward import (
     not_applied,
     verify,
 )
-from onceward.errors import AlreadyCompleted, ClaimError, Reentrant, StillRunning, WrongRuntime
+from onceward.errors import AlreadyCompleted, ClaimError, Reentrant, ResultNotStored, StillRunning, WrongRuntime
 from onceward.stores import MemoryStore
 from onceward.testing import FakeClock
 from tests.clients import Backend, SyncClient
@@ -373,3 +373,16 @@ def test_a_claim_shows_itself_in_a_line(client: SyncClient) -> None:
         text = repr(claim.claim)
     assert "attempt 1" in text
     assert "\n" not in text
+
+
+def test_a_call_after_a_block_without_a_value_says_why_it_has_no_result() -> None:
+    once = Once(MemoryStore())
+
+    @once(key="{key}", name="work")
+    def typed(key: str) -> int:
+        return 1
+
+    with once.claim("order:1", name="work"):
+        pass
+    with pytest.raises(ResultNotStored, match=r"a block, or an operator, completed .* without one .*complete\(value\)"):
+        typed("order:1")

@@ -11,7 +11,7 @@ import pytest
 
 from onceward import AsyncOnce, Once
 from onceward.errors import WrongRuntime
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 from onceward.stores import MemoryStore
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import contextvars
 import logging
+import re
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +26,8 @@ from onceward import (
 from onceward.engine.events import LEVELS, Bus, Level
 from onceward.errors import ClaimError
 from onceward.observe import Event
-from onceward.runtime.bridge import run
+from onceward.observe.log import log_raised
+from onceward.runtime.threads import run
 from onceward.stores import MemoryStore
 from onceward.testing.clock import FakeClock
 from tests.clients import SyncClient
@@ -239,12 +244,41 @@ def test_parking_another_workers_record_is_reported_as_lost_and_not_as_parked() 
 SILENT, LOUD = (Level.DEBUG, Level.INFO), (Level.WARNING, Level.ERROR)
 
 
+def test_a_call_that_waits_long_says_so_once() -> None:
+    once, waiting = Once(MemoryStore(), on_running="wait", wait="2m", lease="60s"), threading.Event()
+    events: list[Event] = []
+    once.subscribe(events.append)
+    once.subscribe(lambda event: waiting.set() if event.name == "waiting" else None)
+    with ThreadPoolExecutor() as pool:
+        with once.claim("order:1") as claim:
+            value = pool.submit(once.run, "order:1", work)
+            assert waiting.wait(60)
+            claim.complete(1)
+        assert value.result(60) == 1
+    [event] = [event for event in events if event.name == "waiting"]
+    assert event.key == "order:1"
+    assert event.owner == once.read("order:1").owner  # type: ignore[union-attr]  # it was completed
+    assert re.fullmatch(
+        r"another worker is processing this key; its lease ends in \d\d s unless it is renewed; "
+        r"this call waits 1\d\d s more",
+        event.reason,
+    )
+
+
+def test_a_short_wait_is_not_reported() -> None:
+    stage = Stage(on_running="wait", wait="10ms")
+    with stage.once.claim("order:1"):
+        assert elsewhere(lambda: stage.once.outcome("order:1", work)).kind == "running"
+    assert "waiting" not in [name for name, _ in stage.reported()]
+
+
 @pytest.mark.parametrize(
     ("name", "level"),
     [
         ("acquired", Level.INFO),
         ("completed", Level.INFO),
         ("skipped", Level.INFO),
+        ("waiting", Level.INFO),
         ("released", Level.INFO),
         ("renewed", Level.DEBUG),
         ("resolved", Level.INFO),
@@ -294,6 +328,13 @@ def test_each_event_has_its_log_level(name: str, level: Level, caplog: pytest.Lo
 def test_no_event_is_left_without_a_test_of_its_level() -> None:
     marks = getattr(test_each_event_has_its_log_level, "pytestmark", [])
     assert {name for name, _ in marks[0].args[1]} == set(LEVELS)
+
+
+def test_the_page_about_events_lists_each_with_its_level() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "events.md").read_text("utf-8")
+    assert dict(re.findall(r"^\| `(\w+)` \| (\w+) \|", page, re.MULTILINE)) == {
+        name: level.name for name, level in LEVELS.items()
+    }
 
 
 # ── the log ──
@@ -425,3 +466,14 @@ def test_events_are_counted_even_without_listeners(client: SyncClient) -> None:
     assert (counts["acquired"], counts["completed"], counts["skipped"], counts["unprotected"]) == (1, 1, 1, 2)
     counts["unprotected"] = 0  # a copy
     assert other.once.counts["unprotected"] == 2
+
+
+@pytest.mark.parametrize(("level", "shown"), [(logging.WARNING, False), (logging.DEBUG, True)])
+def test_the_error_of_failed_work_is_in_no_field_unless_its_message_may_be_logged(
+    level: int, shown: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(level, "onceward.raised")
+    log_raised(ValueError("card 4711"), "order:1")
+    [record] = caplog.records
+    assert ("4711" in f"{record.getMessage()} {vars(record)}") is shown
+    assert hasattr(record, "onceward_error") is shown

@@ -16,9 +16,8 @@ from onceward import LeaseLost, Once
 from onceward.errors import Stopping
 from onceward.observe import Event
 from onceward.protocol.requests import Answer, Renewal
-from onceward.runtime.bridge import run
 from onceward.runtime.native_thread import Wakeup
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores import MemoryStore
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing.clock import FakeClock

@@ -19,7 +19,7 @@ from onceward import Once
 from onceward.protocol.ports import Filter
 from onceward.protocol.record import AfterCrash, RecordState
 from onceward.protocol.requests import Answer, AnyRequest, ClaimRequest, Complete, Release, Renewal, Verdict
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 from onceward.stores import MemoryStore
 from onceward.stores.memory import records as memory_records
 from onceward.stores.memory import store as memory

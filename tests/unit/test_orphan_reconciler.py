@@ -10,8 +10,8 @@ from onceward.protocol.policy import SECOND
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, ClaimRequest, Complete, Verdict
 from onceward.runtime import orphans
-from onceward.runtime.bridge import run
 from onceward.runtime.heartbeat import Heartbeat
+from onceward.runtime.threads import run
 from tests.unit.heartbeat_harness import LEASE, Harness, harness, lease_of
 
 __all__ = ["harness"]  # fixtures, imported here so that pytest finds them

@@ -10,7 +10,7 @@ from onceward.errors import ConfigurationError, StoreBroken
 from onceward.protocol.audit import MAX_REASON_LENGTH, AuditFilter, signature
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import ExpectedRecord, Park, Release, Resolution, Resolve, Verdict
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite.maintenance import CHUNK
 from onceward.testing.clock import FakeClock

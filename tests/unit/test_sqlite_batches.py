@@ -31,8 +31,7 @@ from onceward.protocol.requests import (
     Verdict,
 )
 from onceward.runtime.aio import AsyncioRuntime
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite.table import SELECT_RECORDS, compute_answers, write_if_unchanged
 from onceward.testing.clock import FakeClock

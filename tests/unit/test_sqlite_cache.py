@@ -13,10 +13,9 @@ import pytest
 from onceward import Once
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import ClaimRequest, Complete, Release, Renewal, Verdict
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.sqlite import SQLiteStore
-from onceward.stores.sqlite.cache import MAX_KEYS, RecordCache
+from onceward.stores.sqlite.table import MAX_CACHED, RecordCache
 from onceward.testing.clock import FakeClock
 from tests.raw_sqlite import database_of
 
@@ -137,15 +136,15 @@ def test_a_completed_record_is_read_again(store: SQLiteStore) -> None:
 
 def test_the_cache_size_is_limited() -> None:
     cache = RecordCache()
-    for number in range(MAX_KEYS + 10):
+    for number in range(MAX_CACHED + 10):
         cache.add(Record(id=b"%d" % number, scope="s", key="k", state=RecordState.PENDING, token=1))
     wanted = [Release(id, 1, b"") for id in (b"9", b"10")]
     assert list(cache.take(wanted)) == [b"10"]
     assert cache.take(wanted) == {}, "returned once: by the next call the record may have changed"
-    for number in range(MAX_KEYS + 1):
+    for number in range(MAX_CACHED + 1):
         cache.add_missing(b"%d" % number)
-    asked = [ClaimRequest(b"%d" % number, "s", "k", b"n", None) for number in range(MAX_KEYS + 1)]
-    assert cache.take(asked) == {b"%d" % MAX_KEYS: None}
+    asked = [ClaimRequest(b"%d" % number, "s", "k", b"n", None) for number in range(MAX_CACHED + 1)]
+    assert cache.take(asked) == {b"%d" % MAX_CACHED: None}
 
 
 def batch(store: SQLiteStore, ids: list[bytes], nonce: bytes = b"one") -> list[Record]:

@@ -16,8 +16,7 @@ import pytest
 from onceward.errors import ConfigurationError, Reentrant, StoreUnavailable
 from onceward.protocol.requests import Verdict
 from onceward.runtime.aio import AsyncioRuntime
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite import connection as sqlite_connection
 from onceward.testing.clock import FakeClock

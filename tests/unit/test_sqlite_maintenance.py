@@ -14,8 +14,7 @@ from onceward.errors import StoreUnavailable
 from onceward.protocol.ports import Filter
 from onceward.protocol.record import AfterCrash, RecordState
 from onceward.protocol.requests import Complete, Park, Release, Validity, Verdict
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite import maintenance as upkeep
 from onceward.testing.clock import FakeClock

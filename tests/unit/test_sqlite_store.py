@@ -12,8 +12,7 @@ import pytest
 from onceward.errors import ConfigurationError, StoreUnavailable
 from onceward.protocol.ports import Store
 from onceward.protocol.requests import AnySettlement, ClaimRequest, Complete, Fail, Park, Release, Renewal, Verdict
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.sqlite import SQLiteStore, table
 from onceward.testing.clock import FakeClock
 from tests.unit.sqlite_calls import (

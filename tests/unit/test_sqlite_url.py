@@ -11,8 +11,7 @@ import pytest
 
 from onceward.errors import ConfigurationError, StoreBroken, StoreUnavailable
 from onceward.protocol.requests import Verdict
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.registry import open_store
 from onceward.stores.sqlite import SQLiteStore, from_url
 from tests.raw_sqlite import run_on

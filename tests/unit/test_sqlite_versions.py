@@ -8,8 +8,7 @@ import pytest
 
 from onceward.errors import StoreBroken, VersionSkew
 from onceward.protocol.requests import Renewal, Verdict
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.sqlite import SQLiteStore, schema
 from onceward.testing.clock import FakeClock
 from tests.unit.sqlite_calls import (

@@ -15,12 +15,12 @@ from bench.walk import Walk
 ROOT = Path(__file__).resolve().parents[2]
 
 LIMITS = {
-    "memory, first call": Walk(calls=63, files=25, depth=11),
-    "memory, replay": Walk(calls=21, files=17, depth=6),
-    "sqlite, first call": Walk(calls=84, files=30, depth=13),  # up to four fewer if no check of the file is due
-    "sqlite, replay": Walk(calls=22, files=18, depth=6),
-    "http, first call": Walk(calls=102, files=31, depth=11),
-    "http, replay": Walk(calls=47, files=20, depth=7),
+    "memory, first call": Walk(calls=61, files=19, depth=11),
+    "memory, replay": Walk(calls=20, files=13, depth=6),
+    "sqlite, first call": Walk(calls=82, files=23, depth=13),  # up to four fewer if no check of the file is due
+    "sqlite, replay": Walk(calls=21, files=14, depth=6),
+    "http, first call": Walk(calls=98, files=28, depth=11),
+    "http, replay": Walk(calls=45, files=19, depth=6),
 }
 """The figures on Python 3.11. Later versions make fewer calls, because they inline comprehensions.
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from onceward.protocol.requests import Answer, AnyRequest
-from onceward.runtime.bridge import run
 from onceward.runtime.thread_batcher import ThreadBatcher
+from onceward.runtime.threads import run
 from tests.moved_time import TOO_LONG, in_thread
 from tests.unit.batcher_calls import ThreadSend, answer_to, request, until
 

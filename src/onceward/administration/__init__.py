@@ -13,7 +13,7 @@ from onceward.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from onceward.protocol.listing import ListingFilter
-    from onceward.runtime.bridge import run
+    from onceward.runtime.threads import run
 
     from .actions import Action
     from .admin import Admin
@@ -34,6 +34,6 @@ __getattr__ = lazy_exports(
         "Redaction": ".redaction",
         "Target": ".bulk",
         "Visible": ".visible",
-        "run": "onceward.runtime.bridge",
+        "run": "onceward.runtime.threads",
     },
 )

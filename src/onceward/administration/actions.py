@@ -11,11 +11,12 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from onceward.engine.records import is_resolvable
 from onceward.errors import ConfigurationError, OncewardError
-from onceward.protocol.hints import cli_command
+from onceward.protocol.hints import cli_command, resolve_hint
 from onceward.protocol.message_note import is_parked_message
 from onceward.protocol.note import SAGA, note_without_input
-from onceward.protocol.record import Record, RecordState
+from onceward.protocol.record import AfterCrash, Record, RecordState
 from onceward.protocol.requests import Resolution, Resolve, Validity
 from onceward.protocol.transitions import Row, row_of
 from onceward.protocol.window import Window, parse_window
@@ -49,8 +50,8 @@ class Action(Struct, frozen=True, kw_only=True):
 
     - `release`: let a PENDING record whose owner is dead run again.
     - `retry`: make a FAILED record claimable now; let a saga continue.
-    - `resolve`: record how a PARKED attempt ended: `finding` is applied, not_applied or abandon. With `undo`, a saga is
-      undone.
+    - `resolve`: record how an attempt ended that is PARKED, or whose owner is dead: `finding` is applied, not_applied
+      or abandon. With `undo`, a saga is undone.
     - `forget`: free the key, so that the next delivery runs as new work.
 
     `force` includes records with a live owner. `result` is what deliveries get after `resolve` as applied, and `window`
@@ -171,6 +172,12 @@ def _release(action: Action, record: Record, now: int) -> Resolve:
         raise ActionRefused(f"there is nothing to release: it is {state_text(record, now)}, not PENDING")
     if row is Row.PENDING_LIVE and not action.force:
         raise ActionRefused(ALIVE)
+    may_have_happened = record.after_crash is not AfterCrash.RERUN and not record.note.get(SAGA)
+    if may_have_happened and not action.force:
+        raise ActionRefused(
+            f"its worker stopped, and the effect may have happened (after_crash={record.after_crash.name.lower()}) "
+            f"→ find out, then {resolve_hint(record.key)}; with force it runs again"
+        )
     return Resolve(
         record.id,
         record.token,
@@ -191,7 +198,8 @@ def _retry(_action: Action, record: Record, now: int) -> Resolve:
 def _resolve(action: Action, record: Record, now: int, encode: Encode, validity: Validity) -> Resolve:
     resolution = Resolution(str(action.finding))
     abandons = action.undo or resolution is Resolution.ABANDON
-    if record.state is not RecordState.PARKED and not (abandons and may_be_abandoned(record, now)):
+    may_be_resolved = is_resolvable(record, now) and (record.state is RecordState.PARKED or not record.note.get(SAGA))
+    if not may_be_resolved and not (abandons and may_be_abandoned(record, now)):
         raise ActionRefused(f"there is nothing to resolve: it is {state_text(record, now)}, not PARKED")
     if action.undo and not record.note.get(SAGA):
         raise ActionRefused("it is not a saga: there is nothing to undo", usage=True)
@@ -199,7 +207,7 @@ def _resolve(action: Action, record: Record, now: int, encode: Encode, validity:
         return compensation_request(record, now, validity)
     if record.note.get(SAGA):
         return resolve_request(record, _saga_decision(record, resolution, action.result), validity)
-    request = Resolve(record.id, record.token, resolution, validity=validity)
+    request = Resolve(record.id, record.token, resolution, validity=validity, state_seen=record.state)
     if resolution is Resolution.APPLIED:
         encoded = encode(action.result, record)
         stored = encoded.data is not None

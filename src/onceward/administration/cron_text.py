@@ -27,7 +27,8 @@ def cron_text(pattern: str) -> str:
     if len(fields) != FIELDS:
         return pattern
     minute, hour, day, month, weekday = fields
-    parts = [_time_text(second, minute, hour), _date_text(day, weekday)]
+    date = _date_text(day, weekday) or ("" if hour in EVERY else "every day")
+    parts = [_time_text(second, minute, hour), date]
     if month not in EVERY:
         parts.append(f"in {_names(month, _MONTHS, _MONTH_NAMES)}")
     return " ".join(part for part in parts if part)
@@ -41,7 +42,7 @@ def _time_text(second: str, minute: str, hour: str) -> str:
     if second and second != "0":
         text = _step(second, "second") if minute in EVERY else f"{_step(second, 'second')}, {text}"
     if hour in EVERY:
-        return text
+        return f"{text} of every hour" if text.startswith("at minute") else text
     if hour.isdecimal():
         return f"{text} from {int(hour):02}:00 to {int(hour):02}:59"
     first, dash, last = hour.partition("-")
@@ -62,8 +63,7 @@ def _step(field: str, unit: str) -> str:
 
 
 def _date_text(day: str, weekday: str) -> str:
-    if day in EVERY and weekday in EVERY:
-        return "every day"
+    """Return on which days, or "" for every day."""
     texts = []
     if day not in EVERY:
         texts.append("on the last day of the month" if day.upper() == "L" else f"on day {day} of the month")

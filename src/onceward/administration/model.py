@@ -237,7 +237,10 @@ class ScheduleRow(Struct, frozen=True, kw_only=True):
 
     @property
     def standing(self) -> str:
-        """Its state in one word: paused, overdue, running, failing (the last run failed or is parked), or ok."""
+        """Its state in one word: paused, overdue, running, failing (the last run failed or is parked), new, or ok.
+
+        new: no runner has started it.
+        """
         if self.paused:
             return "paused"
         if self.overdue:
@@ -245,7 +248,9 @@ class ScheduleRow(Struct, frozen=True, kw_only=True):
         if self.running:
             return "running"
         unfinished = (RecordState.FAILED, RecordState.PARKED)
-        return "failing" if self.last_run is not None and self.last_run.state in unfinished else "ok"
+        if self.last_run is not None and self.last_run.state in unfinished:
+            return "failing"
+        return "new" if self.declared and self.considered is None else "ok"
 
 
 class ScheduleDetail(Struct, frozen=True):

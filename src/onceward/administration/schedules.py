@@ -118,12 +118,15 @@ def _row(schedule: Schedule, answers: Sequence[Answer], last_run: KeyRow | None)
 
 async def schedule_detail(store: Store, schedule: Schedule, row: ScheduleRow) -> ScheduleDetail:
     """Return the latest slots with their records, and the next slots."""
-    [answer] = await store.read([schedule.pause.id], timeout=TIMEOUT)
+    found = await store.read([key.id for key in schedule.cursors], timeout=TIMEOUT)
+    answer, cursor = found[0], cursor_of(found)
+    since = answer.now if cursor is None else cursor.since  # earlier slots were never due
     slots = last_slots(schedule, answer.now)
     answers = await store.read([schedule.key(slot).id for slot in slots], timeout=TIMEOUT) if slots else []
     pairs = [
         (time_of(slot), None if one.record is None else key_row(one.record, one.now))
         for slot, one in zip(slots, answers, strict=True)
+        if slot > since or one.record is not None
     ]
     upcoming = []
     for slot in schedule.table.after(answer.now):

@@ -28,10 +28,13 @@ MAX_ENTRIES: Final = 50
 
 _CLAIMS: Final = ("claimed", "taken_over")
 _SAME: Final = {"taken_over": "claimed", "created": "claimed"}
-"""Events that say the same about one claim: one of them is shown."""
+"""Events that say the same about one claim: only one of them is shown."""
 
 _BY_CALLERS: Final = ("replayed", "mismatch")
-"""Deliveries to a key that has an owner already. Who sent them is not known."""
+"""Deliveries to a key that already has an owner. Their sender is not known."""
+
+_AFTER_A_CRASH: Final = ("Lapsed", "AttemptsUsedUp")
+"""Why a claim parks a key whose owner stopped renewing its lease. The sender of that claim is not known."""
 
 _ENDINGS: Final = {
     RecordState.COMPLETED: "completed",
@@ -40,7 +43,7 @@ _ENDINGS: Final = {
     RecordState.FREE: "freed",
 }
 _ORDER: Final = ("created", *_CLAIMS, "step", "renewed", "mismatch", "lost", *_ENDINGS.values(), "released", "replayed")
-"""The order of events at the same time. What operators do comes last."""
+"""The order of events at the same time. Actions of operators come last."""
 
 
 class KeyLife(Struct, frozen=True):
@@ -85,7 +88,7 @@ def event_line(event: TimelineEvent) -> str:
 
 
 def gaps(record: Record, history: Sequence[HistoryEvent] | None) -> list[str]:
-    """Return what the timeline does not show, in sentences. `history` None: the store keeps none."""
+    """Return what the timeline does not show, in sentences. If `history` is None, the store keeps no history."""
     if history is None:
         return ["This store keeps no history of keys: only the current attempt is shown."]
     lines = []
@@ -99,9 +102,10 @@ def gaps(record: Record, history: Sequence[HistoryEvent] | None) -> list[str]:
             'before the process ended, or its client has history="off".'
         )
     if not any(one.name == "replayed" for one in history):
-        lines.append('Replays, renewals and calls without problems are kept only by clients with history="all".')
+        lines.append('Only clients with history="all" record replays, renewals and calls without problems.')
     lines.append(
-        f"Workers write events every {WRITE_INTERVAL:.0f} s, so the latest may be missing; a killed process loses them."
+        f"Workers write events every {WRITE_INTERVAL:.0f} s, so the latest may be missing; "
+        "a killed process loses what it has not written."
     )
     return lines
 
@@ -121,7 +125,7 @@ def _merged(record: Record, audit: Sequence[AuditEntry], history: Sequence[Histo
     shown = []
     for event in merged:
         before = next((one.owner for one in reversed(owners) if one.attempt == event.attempt - 1), "")
-        who = "" if event.name in _BY_CALLERS else event.owner
+        who = "" if event.name in _BY_CALLERS or _is_parked_by_next(event) else event.owner
         shown.append(TimelineEvent(time_of(event.at), event.name, _text(event, before), who))
         if event.name in _CLAIMS:
             owners.append(event)
@@ -171,7 +175,7 @@ def _position(event: TimelineEvent) -> tuple[object, int]:
 
 
 def _text(event: HistoryEvent, before: str) -> str:
-    """Return the event in words. `before` is the owner of the attempt before it, if it is known."""
+    """Return the event in words. `before` is the owner of the previous attempt, if known."""
     return _TEXTS[event.name](event, before) if event.name in _TEXTS else event.name
 
 
@@ -186,18 +190,26 @@ def _taken_over(event: HistoryEvent, before: str) -> str:
 
 def _renewed(event: HistoryEvent, _before: str) -> str:
     if not event.count:
-        return "renewed its lease for the last time"
+        return "renewed its lease most recently"
     return f"renewed its lease {_times(event)}"
 
 
 def _failed(event: HistoryEvent, _before: str) -> str:
     final = ", permanently" if event.detail == "final" else ""
-    retry = f"; to be retried from {moment(event.retry_at)}" if event.retry_at > event.at + SECOND else ""
+    retry = f"; may be retried from {moment(event.retry_at)}" if event.retry_at > event.at + SECOND else ""
     return f"failed{final}{_error(event)}{retry}"
 
 
 def _parked(event: HistoryEvent, _before: str) -> str:
-    return f"parked: it is unknown whether the effect happened{_error(event)}"
+    if not _is_parked_by_next(event):
+        return f"parked: it is unknown whether the effect happened{_error(event)}"
+    left = "; no attempt is left" if event.error_type == "AttemptsUsedUp" else ""
+    owner = event.owner or "its owner"
+    return f"parked by the next delivery: the lease of {owner} had expired, so the effect may have happened{left}"
+
+
+def _is_parked_by_next(event: HistoryEvent) -> bool:
+    return event.name == "parked" and event.error_type in _AFTER_A_CRASH
 
 
 def _mismatch(event: HistoryEvent, _before: str) -> str:

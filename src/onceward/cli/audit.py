@@ -9,7 +9,7 @@ from onceward.protocol.audit import AuditEntry, AuditFilter
 from onceward.protocol.duration import microseconds
 from onceward.protocol.ports import Store
 from onceward.protocol.record import Record
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 
 from . import display
 from .find import KeyPattern

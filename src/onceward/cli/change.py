@@ -29,7 +29,7 @@ from onceward.protocol.ports import Filter, Store
 from onceward.protocol.record import Record
 from onceward.protocol.window import Window
 from onceward.results.codec import Encoded
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 
 from . import display
 from .confirm import FORCE, WHY, YES, ask, print_done, record_line
@@ -116,6 +116,9 @@ def release(*, key: str, force: bool, why: str, yes: bool) -> None:
     Use it if the effect did not happen. The token increases immediately: an owner that is still alive can neither
     renew nor complete. Attempts, notes and derived keys are kept. The lease must have expired; use --force to release
     a record with a live owner. This does not stop the owner's process: stop it first.
+
+    If the work is declared with after_crash="park" or verify, its effect may have happened, and release refuses it.
+    Find out, then use `onceward resolve`, or --force.
 
     \b
     Examples:
@@ -227,10 +230,10 @@ def resolve(
             raise CommandError("--app does not apply to sagas → resolve it in Python: saga.resolve(…)", Exit.USAGE)
         window, action = _with_window(action, run(declared_window(store, record.scope)))
         check_allowed(action, record, now, encode)
+        if finding == "applied" and result is None:
+            click.echo("Without --result, deliveries get null, or ResultNotStored if its type is another.", err=True)
         ask(f"Resolve 1 record as {finding.replace('_', ' ')}", [record_line(record, now)], yes=yes)
         change(store, action, [record], why, encode)
-    if finding == "applied" and result is None:
-        click.echo("No --result was given: deliveries get null, or ResultNotStored if the type is another.", err=True)
     if finding != "not_applied":
         click.echo(f"It does not run again until its window has ended: {window}.", err=True)
     print_done(f"resolved as {finding.replace('_', ' ')}", [record])

@@ -10,7 +10,7 @@ import click
 
 from onceward.observe.figures import read_totals
 from onceward.protocol.counters import COUNTER_NAMES, HOUR, OUTCOMES, CounterTotals, replay_rate
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 
 from . import display
 from .open_store import opened_store

@@ -23,7 +23,7 @@ from onceward.observe.rules import check as broken_rules
 from onceward.observe.thresholds import DURATIONS, Thresholds
 from onceward.protocol.counters import CounterTotals
 from onceward.protocol.ports import Store
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 
 from . import display
 from .alert_url import AlertNotSent, check_url, post_alert

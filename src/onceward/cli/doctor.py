@@ -21,7 +21,7 @@ from onceward.protocol.hints import cli_command
 from onceward.protocol.ports import Filter, Store
 from onceward.protocol.record import RecordState
 from onceward.protocol.transitions import Row, row_of
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 from onceward.stores.sqlite.schema import LATEST
 from onceward.stores.sqlite.url import parse
 

@@ -8,7 +8,7 @@ import click
 from msgspec.structs import asdict
 
 from onceward.client.erasure import Erased, erase, erase_signature, erasure_filter
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 
 from . import display
 from .confirm import WHY
@@ -51,6 +51,8 @@ def erase_records(*, tenant: str | None, scope: str | None, prefix: str | None, 
         display.print_json(asdict(done))
     else:
         _print(done)
+    if not (done.records or done.entities or done.kept):
+        print_error("nothing matches: check the spelling of the tenant, scope or prefix")
     if done.kept:
         print_error(f"{done.kept} records were kept: a worker is processing them, or they changed → run it again later")
         return Exit.ATTENTION

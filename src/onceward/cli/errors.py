@@ -12,7 +12,7 @@ from onceward.errors import StoreError
 from onceward.operations.operation import VERSION_MARK
 from onceward.protocol.hints import cli_command
 from onceward.protocol.ports import Store
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 
 from .display import cut
 from .exit_codes import Exit

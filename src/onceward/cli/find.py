@@ -14,7 +14,7 @@ from onceward.keys.readable import MAX_TEXT, escape
 from onceward.protocol.hints import commands
 from onceward.protocol.ports import SORT_KEYS, Filter, Page, SortOrder, Store
 from onceward.protocol.record import Record, RecordState
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 
 from .display import cut
 from .exit_codes import Exit

@@ -20,7 +20,7 @@ from onceward.protocol.reasons import DEFAULT_REASONS, Reasons
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.secrets import url_without_secrets
 from onceward.results.untyped import PLAIN_FIELDS
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 
 from . import audit as auditing
 from . import charts, display

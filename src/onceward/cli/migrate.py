@@ -9,8 +9,7 @@ import click
 from onceward.errors import StoreUnavailable, VersionSkew
 from onceward.protocol.capabilities import Schema
 from onceward.protocol.ports import Store
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.creation import DIALECTS, SCHEMES, creation_schema
 from onceward.stores.registry import open_store, scheme_of
 

@@ -11,8 +11,7 @@ from onceward.errors import ConfigurationError, StoreBroken
 from onceward.protocol.hints import migrate_hint
 from onceward.protocol.ports import Store
 from onceward.protocol.secrets import url_without_secrets
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.registry import open_store, scheme_of
 from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite.connection import MEMORY

@@ -10,7 +10,7 @@ from onceward.engine.entry import Entry
 from onceward.protocol.audit import AuditEntry
 from onceward.protocol.duration import Duration, microseconds
 from onceward.protocol.policy import Finding, applied
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 
 from .audit_identity import sign
 from .base import BaseClient, by_text

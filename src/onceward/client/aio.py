@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Literal, Self, Unpack, overload
 
+from onceward.engine.attempt import running_here
 from onceward.engine.engine import Engine
 from onceward.engine.many import execute_all
-from onceward.engine.runner import execute
+from onceward.engine.runner import execute, value_or_raise
 from onceward.engine.stream import ItemOutcome
+from onceward.errors import StoreError
 from onceward.keys.small import is_small
 from onceward.operations.async_function import AsyncDecorator, AsyncFunction, SkippingAsyncDecorator
 from onceward.operations.block import AsyncClaimBlock
-from onceward.operations.decorator import DecoratorSettings, Item, P, T, value_or_raise
+from onceward.operations.decorator import DecoratorSettings, Item, P, T
 from onceward.operations.job_builder import is_quick, is_quick_call, job_for_key, jobs_of
 from onceward.operations.operation import KeySource, TenantSource
 from onceward.operations.streams import iterate_async
@@ -30,8 +33,7 @@ from onceward.protocol.policy import (
 from onceward.recovery.decision import Recovery
 from onceward.recovery.sweeper import OnRecovered
 from onceward.runtime.aio import AsyncioRuntime
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.schedules.runner import OnResult
 from onceward.stores.cached import CachedStore
 
@@ -310,12 +312,18 @@ class AsyncOnce(AsyncAdministration, AsyncFeatures, OperationDecorator[AsyncDeco
 
         Args:
             timeout: How many seconds to wait for running work. Work that takes longer is reported; its key is free when
-                its lease expires.
+                its lease expires. Work that calls `close` itself, or is interrupted by a signal handler that does, is
+                not waited for: the store stays open, so that its result can be stored. Close again afterwards.
         """
         self.stop()
-        await asyncio.to_thread(
-            self.heartbeat.drain, timeout, has_claims_in_flight=lambda: bool(self.engine.claims_in_flight)
+        drained = await asyncio.to_thread(
+            self.heartbeat.drain,
+            timeout,
+            callers=running_here(),
+            has_claims_in_flight=lambda: bool(self.engine.claims_in_flight),
         )
+        if not drained:
+            return
         self.engine.closed = True
         await asyncio.to_thread(self.heartbeat.close)
         await asyncio.to_thread(self.background.close)
@@ -359,9 +367,11 @@ def async_twin(engine: DeclaringEngine) -> DeclaringEngine:
 
 
 def close_async_twin(engine: Engine) -> None:
-    """Close the async engine of a sync client, without an event loop."""
-    run(engine.store.open(ThreadRuntime()))
-    run(engine.store.close())
+    """Close the async engine of a sync client, without an event loop. The store may be down."""
+    if engine.opened:
+        with suppress(StoreError):
+            run(engine.store.open(ThreadRuntime()))  # closes with this runtime: its loop may have ended
+        run(engine.store.close())
     close_loop(engine)
 
 

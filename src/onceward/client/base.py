@@ -203,7 +203,7 @@ class BaseClient(ClientControls):
             )
         warn_if_never_stored(fn, operation.policy, label)
         self.keep_input_of(operation)
-        self.engine.declared.add(operation)
+        self.engine.declare(operation)
         self.declared_functions.add(operation)
         return operation
 

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""Which operations a client has declared, to compare them with earlier deployments when it opens the store."""
+"""Which operations a client has declared, to compare them with earlier deployments before its next call."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ class DeclaredOperations:
 
 
 class DeclaringEngine(Engine):
-    """An engine that compares the declarations when it opens the store."""
+    """An engine that compares the declarations when it opens the store, and later ones with the next call."""
 
     declared: DeclaredOperations
 
-    async def ready(self) -> None:
-        first = not self.opened
-        await super().ready()
-        if first:
-            await self.declared.compare(self.store)
+    def declare(self, operation: Operation) -> None:
+        self.declared.add(operation)
+        self.prepared = False
+
+    async def prepare(self) -> None:
+        await self.declared.compare(self.store)

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
+from onceward.engine.attempt import running_here
 from onceward.operations.block import ClaimBlock
 from onceward.operations.decorator import DecoratorSettings, Item, P, T, refuse_task
 from onceward.operations.function import Decorator, Function, SkippingDecorator, call_sync, execute_sync
@@ -16,8 +17,7 @@ from onceward.protocol.policy import (
     OnRunning,
     Settings,
 )
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 
 from .administration import Administration
 from .features import Features
@@ -324,15 +324,21 @@ class Once(Administration, Features, OperationDecorator[Decorator, SkippingDecor
 
         Args:
             timeout: How many seconds to wait for running work. Work that takes longer is reported; its key is free when
-                its lease expires.
+                its lease expires. Work that calls `close` itself, or is interrupted by a signal handler that does, is
+                not waited for: the store stays open, so that its result can be stored. Close again afterwards.
         """
         from onceward.locks.flow import held_here  # imported here, as in `map`
 
         self.stop()
         engines = (self.engine, *self._async_engines)
-        self.heartbeat.drain(
-            timeout, own=held_here(), has_claims_in_flight=lambda: any(engine.claims_in_flight for engine in engines)
+        drained = self.heartbeat.drain(
+            timeout,
+            own=held_here(),
+            callers=running_here(),
+            has_claims_in_flight=lambda: any(engine.claims_in_flight for engine in engines),
         )
+        if not drained:
+            return
         for engine in engines:
             engine.closed = True
         self.heartbeat.close()

@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse, Response
 
 from onceward.administration import Admin
 from onceward.client.sync import Once
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 
 from . import csrf
 from .access import Access, Level

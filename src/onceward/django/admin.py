@@ -19,7 +19,7 @@ from onceward.administration.actions import ACTIONS, DESCRIPTIONS
 from onceward.administration.model import KeyDetail
 from onceward.errors import ConfigurationError
 from onceward.protocol.listing import WORK_STATES
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 
 from .client import once
 from .models import Record

@@ -11,7 +11,7 @@ from django.db import connections, transaction
 from onceward.operations.decorator import P, T
 from onceward.operations.transaction import Within
 from onceward.protocol.outcome import Outcome
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 
 from .configuration import configuration
 

@@ -35,7 +35,7 @@ from onceward.http.config import SAFE_METHODS, IdempotencyConfig
 from onceward.http.http_settlement import SettlementFailed, settle
 from onceward.http.request_context import RequestContext, request_without_key
 from onceward.http.semantics import BODY_TOO_LARGE, NO_LONGER_ALLOWED, RawResponse
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 
 from .client import aonce, once
 from .configuration import SETTING, configuration

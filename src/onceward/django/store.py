@@ -25,8 +25,7 @@ from onceward.protocol.ports import Clock, Store
 from onceward.protocol.record import CompletedRecord
 from onceward.protocol.requests import Answer, Renewal, Verdict
 from onceward.protocol.runtime import Runtime
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 
 from .configuration import configuration, has_run_tests, is_test_environment
 from .database_store import database_store, require_supported

@@ -14,8 +14,7 @@ from django.db import connections, transaction
 from onceward.errors import ConfigurationError
 from onceward.http.config import SAFE_METHODS, RouteOptions
 from onceward.http.transaction import ResponseTransaction
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 
 from .atomic import MARKED
 from .configuration import configuration

@@ -1,7 +1,7 @@
 """Claim keys, and wait for keys that other workers own.
 
 Claims are sent in one call. If another worker owns a key and the policy says wait, the claim is repeated with growing,
-jittered pauses. Stores that can notify end a pause early. Such a claim also takes over if that worker fails or crashes.
+jittered pauses. Stores that can notify end a pause early. If that worker fails or crashes, the next claim takes over.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ ACQUIRED, RUNNING, SETTLED = Verdict.ACQUIRED, Verdict.RUNNING, Verdict.SETTLED
 FIRST_PAUSE = 0.005
 LONGEST_PAUSE = 0.5  # with jitter, a thousand waiters then send two to four thousand claims a second
 
+QUIET_WAIT = 1.0  # a call that waits longer is reported
+
 KEY_ERRORS = (ResultError, VersionSkew, ClaimError)
 """Errors that concern one key, and not the other keys of the batch."""
 
@@ -45,7 +47,7 @@ Refusal = Outcome[Any] | Exception | None
 async def acquire(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool = True) -> list[Refusal]:
     """Claim the keys of these attempts in one call. Without a refusal, an attempt is OWNED, or WAITING for its owner.
 
-    If the store does not answer, all of them are UNKNOWN, and its error is raised.
+    If the store does not answer, all of them are UNKNOWN, and this function raises the store's error.
     """
     blocked = _refuse_reentrant(engine, attempts) if current() or current_job.get() else None
     if blocked is not None and any(blocked):
@@ -53,7 +55,7 @@ async def acquire(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool
         found = iter(await acquire(engine, free, may_wait=may_wait)) if free else iter(())
         return [next(found) if error is None else error for error in blocked]
     answers = await send_claims(engine, attempts)
-    if engine.stopping:  # since the claims were sent: the caller releases the granted ones
+    if engine.stopping:  # `stop` was called after the claims were sent: the caller releases the granted ones
         engine.refuse_to_claim()
     refusals: list[Refusal] = [None] * len(attempts)
     for index, one in enumerate(attempts):
@@ -125,7 +127,7 @@ def _no_answer(engine: Engine, attempts: Sequence[Attempt], error: StoreError) -
         emit_no_answer(engine, one.key, error)
     if isinstance(error, StoreUnavailable) and blocks_itself(engine):
         return StoreUnavailable(
-            f"the store is blocked by a transaction that is open around this call ({error})",
+            f"a transaction that is open around this call blocks the store ({error})",
             key=attempts[0].key.text,
             hint="inside within() use tx.run or tx.call; or commit before this call",
         )
@@ -133,7 +135,7 @@ def _no_answer(engine: Engine, attempts: Sequence[Attempt], error: StoreError) -
 
 
 def emit_no_answer(engine: Engine, key: Key, error: StoreError) -> None:
-    """Emit the event of a claim that the store did not answer. RetryTransaction is an answer."""
+    """Emit the event of a claim that the store did not answer. RetryTransaction is an answer, and emits nothing."""
     if not isinstance(error, RetryTransaction):
         engine.emit("claim_failed", key, reason="no answer", error=type(error).__name__)
 
@@ -145,7 +147,7 @@ def start_heartbeat(attempt: Attempt, since: float) -> None:
         engine.heartbeat.take(attempt, since)
     except RuntimeError as error:
         raise ClaimError(
-            f"the heartbeat thread cannot be started ({error}); the work was not begun", key=attempt.key.text
+            f"the heartbeat thread cannot be started ({error}); the work did not start", key=attempt.key.text
         ) from error
     wants = engine.wants
     if wants("acquired"):
@@ -170,7 +172,8 @@ async def wait_for_key(attempt: Attempt) -> Refusal:
     """Repeat the claim until we own the key, it is settled, the time to wait has passed, or the client stops."""
     engine, job = attempt.engine, attempt.job
     runtime, notifications = engine.runtime, engine.store.notifications
-    deadline = runtime.monotonic() + job.policy.wait / SECOND
+    now = runtime.monotonic()
+    deadline, report_at = now + job.policy.wait / SECOND, now + QUIET_WAIT
     gate = runtime.gate()
     stop = None if notifications is None else notifications.watch(job.key.id, gate.open)
     pause = FIRST_PAUSE
@@ -185,13 +188,19 @@ async def wait_for_key(attempt: Attempt) -> Refusal:
             if answer.verdict is SETTLED:
                 attempt.move(WAITING)
                 continue
-            left = deadline - runtime.monotonic()
-            if answer.verdict is not RUNNING or left <= 0 or engine.stopping:
+            now = runtime.monotonic()
+            left = deadline - now
+            if answer.verdict is RUNNING and engine.stopping:
+                engine.refuse_to_claim()
+            if answer.verdict is not RUNNING or left <= 0:
                 return await refuse(attempt, answer, waited=True)
             if engine.history is not None:
                 engine.history.saw_owner(answer.record)
             attempt.move(WAITING)
             lease = lease_left(answer)
+            if now >= report_at:
+                report_at = deadline
+                _emit_waiting(engine, job.key, answer, lease, left)
             expiry = left if lease is None else lease + FIRST_PAUSE
             await gate.wait(min(left, expiry, pause * (0.5 + runtime.jitter() / 2)))
             pause = min(pause * 1.6, LONGEST_PAUSE)
@@ -199,6 +208,13 @@ async def wait_for_key(attempt: Attempt) -> Refusal:
         engine.claims_in_flight.discard(id(attempt))
         if stop is not None:
             stop()
+
+
+def _emit_waiting(engine: Engine, key: Key, answer: Answer, lease: float | None, left: float) -> None:
+    """Emit the event of a call that waits for another worker. Without it, the wait would show nothing until it ends."""
+    ends = "" if lease is None else f"; its lease ends in {lease:.0f} s unless it is renewed"
+    reason = f"another worker is processing this key{ends}; this call waits {left:.0f} s more"
+    engine.emit("waiting", key, answer.record, reason=reason)
 
 
 def _refuse_reentrant(engine: Engine, attempts: Sequence[Attempt]) -> list[Reentrant | None]:

@@ -5,25 +5,25 @@
     NEW          nothing has been sent
     CLAIMING     the claim has been sent
     WAITING      another worker owns the key, and this attempt waits for it
-    REFUSED      replayed, running, mismatch, failed or parked; or a call around this one holds the key
+    REFUSED      replayed, running, mismatch, failed or parked; or an enclosing call holds the key
     OWNED        this attempt owns the key, and the work has not started
     VERIFYING    `verify` checks whether an effect has happened: of a crashed attempt, or of this one after it raised
     RUNNING      the work runs; a `with` block is an attempt that stays here until the block ends
     SETTLING     the result, failure or release has been sent
     SETTLED      the store confirmed it
     LOST         another worker took over
-    UNKNOWN      no answer to a claim or a settlement, or one that does not tell
+    UNKNOWN      the store did not answer a claim or a settlement, or its answer is inconclusive
     ABANDONED    interrupted: released if possible, otherwise the lease expires
     UNPROTECTED  the work runs without a claim, as declared: store down, no key, test mode, or the mode of the client
 
-The flow, or `claim.complete` inside the work, moves it. The heartbeat's thread only reports what it sees, in `lost` and
-`overdue`.
+Only the flow, or `claim.complete` inside the work, moves the attempt. The heartbeat thread does not move it: it sets
+`lost` and `overdue`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from enum import StrEnum
 from itertools import count
@@ -33,13 +33,12 @@ from weakref import ref
 from onceward.errors import LeaseLost, LeaseOverdue
 from onceward.keys.key import Key, derived_key
 from onceward.protocol.capabilities import JoinedStore
-from onceward.protocol.record import RecordState
+from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import ClaimRequest, Renewal
 from onceward.protocol.runtime import Canceller
 
 from .engine import Engine
 from .job import Job
-from .lease import Lease
 
 T = TypeVar("T")
 
@@ -70,7 +69,7 @@ MOVES: Final[dict[AttemptState, frozenset[AttemptState]]] = {
     NEW: frozenset({CLAIMING, REFUSED, ABANDONED, UNPROTECTED}),  # refused: an enclosing call holds the key
     CLAIMING: frozenset({WAITING, REFUSED, OWNED, UNKNOWN, ABANDONED}),
     WAITING: frozenset({CLAIMING, ABANDONED}),
-    REFUSED: frozenset({UNPROTECTED}),  # only in the mode observe, which never skips
+    REFUSED: frozenset({UNPROTECTED}),  # only in observe mode, which never skips
     OWNED: frozenset({VERIFYING, RUNNING, SETTLING, ABANDONED}),
     VERIFYING: frozenset({RUNNING, SETTLING, ABANDONED}),
     RUNNING: frozenset({VERIFYING, SETTLING, LOST, ABANDONED}),
@@ -84,10 +83,10 @@ MOVES: Final[dict[AttemptState, frozenset[AttemptState]]] = {
 """The legal moves. Any other move is a bug in Onceward."""
 
 NOT_BEGUN: Final = frozenset({NEW, CLAIMING, WAITING, OWNED, VERIFYING})
-"""Nothing of the work has happened in this attempt, so its key may be released (VERIFYING: only before the work)."""
+"""The work has not begun in this attempt, so its key may be released (VERIFYING: only before the work)."""
 
 ENDED: Final = frozenset({REFUSED, SETTLED, LOST, UNKNOWN, ABANDONED})
-"""Nothing must be done for the key any more, and it is not renewed. The work may still repeat its completion."""
+"""Nothing is left to do for the key, and its lease is not renewed. The work may still repeat its completion."""
 
 NO_RESULT: Final = object()
 """The work has not returned."""
@@ -104,14 +103,14 @@ class CurrentStep(Protocol):
 
 
 class Integration(Protocol):
-    """What runs the work of an attempt and completes its claim itself, such as the HTTP middleware."""
+    """A component that runs the work of an attempt and completes its claim itself, such as the HTTP middleware."""
 
     def refuse_completion(self, key: str) -> NoReturn:
         """Raise because the work tried to complete the claim."""
         ...
 
     def run_blocking(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a call of the engine from plain code, which may be in another thread than the event loop."""
+        """Run a call of the engine from sync code, which may be in another thread than the event loop."""
         ...
 
     async def run_async(self, work: Coroutine[Any, Any, T]) -> T:
@@ -119,29 +118,40 @@ class Integration(Protocol):
         ...
 
 
-class Attempt(Lease):
-    """One delivery of work in this process. `record` is set once we own the key, or if the attempt is unprotected."""
+class Attempt:
+    """One delivery of work in this process. `record` is set once the attempt is OWNED or UNPROTECTED."""
 
-    state: AttemptState = NEW
-    settled_as: RecordState | None = None  # the state of the record after settling
-    result: Any = NO_RESULT
-    joined: JoinedStore | None = None  # the caller's transaction in which the result was written
-    outer: Attempt | None = None
-    step: CurrentStep | None = None  # the saga step that is running
-    integration: Integration | None = None  # completes the claim instead of the work
-    canceller: Canceller | None = None  # must be informed when the work ends
-    retry_until: float = math.inf  # how long a settlement is repeated at most, on our own clock
-    asked_again = False  # a settlement got no answer at first: its answer may be about the first try (locks read this)
-    _reference: ref[Attempt] | None = None  # while it is the current attempt
-    unprotected = ""  # why an UNPROTECTED attempt has no claim
+    __slots__ = (
+        *("__weakref__", "_reference", "asked_again", "canceller", "ends", "engine", "heartbeat", "inherited"),
+        *("integration", "job", "joined", "key", "lease", "lost", "nonce", "note_at_end", "on_lost", "outer"),
+        *("overdue", "record", "renew_at", "result", "retry_until", "settled_as", "state", "step", "unprotected"),
+    )
+    record: Record
 
     def __init__(self, engine: Engine, job: Job) -> None:
         self.engine = engine
         self.job = job
         self.key: Key = job.key
+        self.state: AttemptState = NEW
+        self.settled_as: RecordState | None = None  # the state of the record after settling
+        self.result: Any = NO_RESULT
+        self.note_at_end = job.at_end  # written to the note on completion
+        self.joined: JoinedStore | None = None  # the caller's transaction in which the result was written
+        self.outer: Attempt | None = None
+        self.step: CurrentStep | None = None  # the saga step that is running
+        self.integration: Integration | None = None  # completes the claim instead of the work
+        self.canceller: Canceller | None = None  # must be notified when the work ends
+        self.retry_until = math.inf  # when to stop repeating a settlement, on our own clock
+        self.asked_again = False  # the first settlement got no answer: a later answer may be about it
+        self.unprotected = ""  # why an UNPROTECTED attempt has no claim
+        self._reference: ref[Attempt] | None = None  # set while it is the current attempt
+        # The lease, which the heartbeat renews (`lease.py`).
+        self.nonce = b""
         self.lease = job.policy.lease
         self.heartbeat = job.policy.heartbeat
-        self.note_at_end = job.at_end  # written to the note on completion
+        self.renew_at = self.ends = 0.0
+        self.lost = self.overdue = self.inherited = False
+        self.on_lost: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
         return f"<Attempt {self.key.text}: {self.state}>"
@@ -149,7 +159,7 @@ class Attempt(Lease):
     def move(self, state: AttemptState) -> None:
         """Move to this state. Raise IllegalMove if the move is not legal."""
         if state not in MOVES[self.state]:
-            raise IllegalMove(f"an attempt cannot go from {self.state} to {state} ({self.key.text})")
+            raise IllegalMove(f"an attempt cannot move from {self.state} to {state} ({self.key.text})")
         self.state = state
 
     # ── the claim ──
@@ -189,7 +199,7 @@ class Attempt(Lease):
         return self.state in ENDED
 
     @property
-    def is_settling(self) -> bool:  # type: ignore[override]  # only read
+    def is_settling(self) -> bool:
         """Whether its owner is settling it, or has written the result in the caller's transaction."""
         return self.state is SETTLING or self.joined is not None
 
@@ -221,7 +231,7 @@ class Attempt(Lease):
             _current.set(None if self.outer is None else ref(self.outer))
 
     def begin(self) -> None:
-        """The work begins. With `on_lost="cancel"`, it is cancelled if the key is lost."""
+        """Note that the work begins. With `on_lost="cancel"`, it is cancelled if the key is lost."""
         if self.state is not UNPROTECTED:
             self.move(RUNNING)
             if self.job.policy.on_lost == "cancel" and self.engine.rollout.enforces:
@@ -231,7 +241,7 @@ class Attempt(Lease):
         self.canceller = self.on_lost = self.engine.runtime.canceller()
 
     def end(self, error: BaseException | None) -> bool:
-        """Note that the work has ended. True: it was cancelled because the key was lost."""
+        """Note that the work has ended. Return whether it was cancelled because the key was lost."""
         return self.canceller is not None and self.canceller.work_ended(error)
 
     def derived_key(self, step: str) -> str:
@@ -254,7 +264,7 @@ class Attempt(Lease):
         raise LeaseLost("this claim belongs to the parent process; a forked child does not own it", key=self.key.text)
 
     def covers(self, engine: Engine, id: bytes) -> bool:
-        """Return whether this claim, or one around it, holds that key in that store."""
+        """Return whether this claim, or an enclosing one, holds the key in the store of `engine`."""
         attempt: Attempt | None = self
         while attempt is not None:
             holds = attempt.state not in ENDED and attempt.state is not UNPROTECTED
@@ -278,3 +288,12 @@ def current() -> Attempt | None:
     """Return the innermost attempt whose work is running this code, or None."""
     found = _current.get()
     return None if found is None else found()
+
+
+def running_here() -> list[Attempt]:
+    """Return all attempts whose work is running this code, the innermost first."""
+    found, attempt = [], current()
+    while attempt is not None:
+        found.append(attempt)
+        attempt = attempt.outer
+    return found

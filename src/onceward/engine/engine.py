@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NoReturn, Protocol, TypeVar
 
@@ -9,6 +10,7 @@ from onceward.errors import Stopping, StoreError, StoreNotSetUp
 from onceward.keys.key import Key
 from onceward.keys.small import SMALL_BYTES, is_small
 from onceward.protocol.capabilities import JoinedStore, Lookup
+from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.policy import SECOND
 from onceward.protocol.ports import Store
 from onceward.protocol.record import CompletedRecord, Record
@@ -80,6 +82,7 @@ class Engine:
         self.emit_wanted: Emit = self._emit_event
         self.connect(store, heartbeat)
         self.count_by_scope()
+        _engines.add(self)
 
     def connect(self, store: Store, heartbeat: HeartbeatPort) -> None:
         """Use this store, which the next call opens, and the heartbeat that renews leases in it."""
@@ -94,6 +97,8 @@ class Engine:
         """Whether a call to the store can be cancelled while it waits, so that it needs `shield`."""
         self.shield: Finish = _finish_inline if store.inline else runtime.shield
         self.opened = False
+        self.prepared = False
+        """Whether a call may claim at once: the store is open, and every operation that was declared is compared."""
 
     def count_by_scope(self) -> None:
         """Count events by scope from now on, if the bus has totals. Clients without counters pay nothing for it."""
@@ -101,11 +106,11 @@ class Engine:
             self.wants, self.emit_wanted = WANT_ALL, self.bus.totals.emitter(self.bus, self._emit_event)
 
     def is_ready(self) -> bool:
-        """Check that this is the right runtime and that claiming is allowed. False: the store must be opened first."""
+        """Check that this is the right runtime and that claiming is allowed. False: await `ready` first."""
         self.runtime.check()
         if self.stopping:
             self.refuse_to_claim()
-        return self.opened
+        return self.prepared
 
     def refuse_to_claim(self) -> NoReturn:
         """Raise because this client stops, or is closed."""
@@ -115,13 +120,29 @@ class Engine:
 
     async def ready(self) -> None:
         """Check like `is_ready`, and open the store if it is not open."""
-        if not self.is_ready():
-            try:
-                await self.store.open(self.runtime)
-            except StoreNotSetUp as error:
-                self.report("not_set_up", str(error))
-                raise
+        if self.is_ready():
+            return
+        if not self.opened:
+            await self._open_store()
             self.opened = True
+        self.prepared = True  # before: an operation that is declared meanwhile is compared with the next call
+        await self.prepare()
+
+    async def prepare(self) -> None:
+        """Do what is due after the store was opened, or after an operation was declared."""
+
+    async def _open_store(self) -> None:
+        try:
+            await self.store.open(self.runtime)
+        except StoreError as error:
+            if self.closed:  # while it was opened: the store is not down
+                self.refuse_to_claim()
+            if isinstance(error, StoreNotSetUp):
+                self.report("not_set_up", str(error))
+            raise
+        if self.closed:
+            await self.store.close()
+            self.refuse_to_claim()
 
     async def encode(self, codec: Codec, value: Any, id: bytes, cycle: int = 0) -> Encoded:
         """Encode the result. A large one is encoded in a worker thread, so that it does not block the event loop."""
@@ -188,3 +209,15 @@ class Engine:
 async def _finish_inline(work: Awaitable[T], on_cancel: object = None) -> tuple[T, None]:  # noqa: ARG001 (as `Runtime.shield`)
     """Await work that never suspends: it cannot be cancelled."""
     return await work, None
+
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def _forget_parents_claims() -> None:
+    """Forget calls of the parent's threads: they never end in a forked child."""
+    for engine in tuple(_engines):
+        engine.claims_in_flight.clear()
+
+
+call_in_forked_child(_forget_parents_claims)

@@ -31,6 +31,7 @@ LEVELS: dict[str, Level] = {
     "acquired": Level.INFO,
     "completed": Level.INFO,
     "skipped": Level.INFO,
+    "waiting": Level.INFO,
     "applied": Level.DEBUG,
     "stale": Level.INFO,
     "released": Level.INFO,
@@ -77,7 +78,7 @@ NUMBERS = {name: int(level) for name, level in LEVELS.items()}
 class Event(Struct, frozen=True, kw_only=True):
     """What happened, to which key. It never contains a payload or a result; the key is already escaped.
 
-    - `name`: what happened, such as `replayed`; the page about events lists all names.
+    - `name`: what happened, such as `completed`; the page about events lists all names.
     - `key`, `scope`: the readable key, and its scope.
     - `reason`: why, in a few words.
     - `attempt`, `token`, `state`, `owner`: those of the record, if they are known.

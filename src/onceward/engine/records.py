@@ -143,6 +143,13 @@ def nothing_to_resolve(record: Record | None, key: Key) -> NotAcquired:
     )
 
 
+def is_resolvable(record: Record, now: int) -> bool:
+    """Return whether an operator may record how the attempt ended: it is PARKED, or its lease has expired."""
+    from onceward.protocol.transitions import Row, row_of  # imported here: usually only stores need the table
+
+    return row_of(record, now) in (Row.PARKED, Row.PENDING_LAPSED)
+
+
 async def resolve(
     engine: Engine,
     key: Key,
@@ -171,7 +178,7 @@ async def resolve_fetched(
 ) -> None:
     """Resolve the record as it was fetched. If it has changed since then, the store refuses."""
     record, resolution = answer.record, resolution_of(finding)
-    if record is None or record.state is not RecordState.PARKED:
+    if record is None or not is_resolvable(record, answer.now):
         raise nothing_to_resolve(record, key)
     validity = policy.window.validity(answer.now)
     if isinstance(finding, applied):
@@ -192,9 +199,10 @@ async def resolve_fetched(
             encoded.data is not None,
             validity,
             {**note_without_input(record.note), **missing},
+            record.state,
         )
     else:
-        request = Resolve(record.id, record.token, resolution, validity=validity)
+        request = Resolve(record.id, record.token, resolution, validity=validity, state_seen=record.state)
     await send_resolution(engine, key, request, resolution, signed)
 
 

@@ -11,14 +11,13 @@ from onceward.keys.fingerprint import differing_arguments
 from onceward.protocol.cells import attempts_used_up
 from onceward.protocol.outcome import Failed, Mismatch, Outcome, Parked, Replayed, Running
 from onceward.protocol.policy import SECOND
-from onceward.protocol.record import Record
+from onceward.protocol.record import CompletedRecord, Record
 from onceward.protocol.requests import Answer, Verdict
-from onceward.protocol.unstored import RESOLVED_WITHOUT, unstored_reason
+from onceward.protocol.unstored import COMPLETED_WITHOUT, unstored_reason
 from onceward.results.reader import UndeclaredClass
 
 from .engine import Engine
 from .job import Job
-from .lookup import replayed_outcome
 
 MAX_NAMED_ARGUMENTS = 10  # listed in one log line
 
@@ -100,7 +99,7 @@ async def _replayed(engine: Engine, job: Job, record: Record) -> Outcome[Any]:
             return replace(replayed_outcome(job, record, None), stored=False, unstored=_undeclared_text(error))
         except ResultError as error:
             if job.codec.lacks_result(record.result):
-                return replace(replayed_outcome(job, record, None), stored=False, unstored=RESOLVED_WITHOUT)
+                return replace(replayed_outcome(job, record, None), stored=False, unstored=COMPLETED_WITHOUT)
             raise error.with_key(job.key.text) from error.__cause__
     outcome = replayed_outcome(job, record, value)
     return outcome if outcome.stored else replace(outcome, unstored=unstored_reason(record.note))
@@ -140,3 +139,16 @@ def refusal_error(outcome: Outcome[object]) -> BaseException:
     except Exception as error:  # noqa: BLE001 (it is the return value)
         return error.with_traceback(None)
     return AlreadyDone("the key was already completed", key=outcome.key)
+
+
+def replayed_outcome(job: Job, done: CompletedRecord, value: Any) -> Replayed[Any]:
+    """Return the outcome for a completed key."""
+    return Replayed(
+        key=job.key.text,
+        value=value,
+        reason=job.policy.reasons.done,
+        attempt=done.attempt,
+        token=done.token,
+        stored=bool(done.stored) and done.result is not None,
+        declared=not job.policy.store_result,
+    )

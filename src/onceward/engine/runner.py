@@ -4,7 +4,7 @@
         │ not completed
     claim the key ── refused ──→ Replayed, Running, Mismatch, Failed, Parked
         │ owned                                    (or unprotected, as declared: store down, no key, test mode,
-        │                                           mode off; in the mode observe, also instead of refused)
+        │                                           mode off; in observe mode, also instead of refused)
     verify first? ── the effect has happened ──→ Replayed        (only after a crash, with `verify`;
         │                                                         inconclusive: Parked, no attempts left: Failed)
         │ no
@@ -16,9 +16,10 @@
 
 A decorated function, `run` and `map` call `execute`. A `with` block, a lock, an HTTP request, a queue delivery, a saga
 and a slot of a schedule do the same steps themselves, because their work is called in another way: `claim` or
-`claim_one`, then their work, then `conclude.settle_returned` or `settle_raised`. After an exception they `abandon`.
+`claim_one`, then their work, then `conclude.settle_returned` or `settle_raised`. After an exception they call
+`abandon`.
 
-The handler's exceptions are passed as values until the client raises them, because a StopIteration raised
+The engine passes the handler's exceptions as values until the client raises them, because a StopIteration raised
 through a coroutine would become a RuntimeError.
 """
 
@@ -26,10 +27,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import CoroutineType
-from typing import Any
+from typing import Any, TypeVar
 
-from onceward.errors import NOT_DOWN, ConfigurationError, StoreError
-from onceward.protocol.outcome import Outcome
+from onceward.errors import NOT_DOWN, ConfigurationError, ResultError, StoreError
+from onceward.keys.small import SMALL_BYTES
+from onceward.protocol.outcome import Executed, Outcome, Replayed, Running
+from onceward.protocol.policy import Policy
+from onceward.results.codec import unpacked_size
 
 from . import switch
 from .abandon import abandon
@@ -39,8 +43,10 @@ from .conclude import is_closing, settle_raised, settle_returned, verify_first
 from .engine import Engine
 from .error_text import message_of
 from .job import NO_KEY, Job
-from .lookup import lookup_outcome
+from .refusal import replayed_outcome
 from .rollout import run_observed
+
+T = TypeVar("T")
 
 MODE_OFF = "mode off"
 
@@ -66,6 +72,40 @@ async def execute(engine: Engine, job: Job) -> Outcome[Any]:
         raise
 
 
+def lookup_outcome(engine: Engine, job: Job) -> Replayed[Any] | None:
+    """Return the outcome of a completed key. None: the key must be claimed, or a lookup would block the event loop.
+
+    A lookup writes nothing. If a sliding window must be extended, the store finds nothing, and the claim extends it.
+    """
+    key, look = job.key, engine.lookup
+    if look is None or switch.off or key is NO_KEY or not engine.rollout.enforces:
+        return None
+    engine.runtime.check()  # before a lookup that may block
+    if engine.stopping or not engine.prepared:  # the claim raises, or opens the store
+        return None
+    try:
+        done = look(key.id, job.fingerprint)
+    except StoreError:  # the claim gets the same error, and handles it
+        return None
+    if done is None:
+        return None
+    data = done.result
+    if not job.policy.store_result:
+        value = None
+    elif data is None or (engine.runtime.supports_cancellation and unpacked_size(data) > SMALL_BYTES):
+        return None  # the claim says why the result was not stored, or decodes a large one in a worker thread
+    else:
+        try:
+            value = job.codec.decode(data, key.id, done.cycle)
+        except ResultError:  # the claim gets the same error, and says what is wrong
+            return None
+    if engine.wants("skipped"):
+        engine.emit_wanted("skipped", key, done, reason=job.policy.reasons.done)
+    if engine.history is not None and engine.history.all:
+        engine.history.replayed(key.id, done)
+    return replayed_outcome(job, done, value)
+
+
 async def claim_one(attempt: Attempt) -> Outcome[Any] | None:
     """Claim the key, and wait for it if declared. Return why it was refused. None: it is OWNED, or UNPROTECTED."""
     [refusal] = await claim(attempt.engine, [attempt])
@@ -79,10 +119,10 @@ async def claim_one(attempt: Attempt) -> Outcome[Any] | None:
 async def claim(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool = True) -> list[Refusal]:
     """Claim the keys in one call. An attempt without a refusal is OWNED, WAITING (if it may), or UNPROTECTED.
 
-    This is where it is decided that work runs without a claim. If the store is down and the policy does not say
-    `run`, its error is raised. Either every job has a key, or none has (NO_KEY).
+    This function decides whether work runs without a claim. If the store is down and the policy does not say `run`,
+    it raises the store's error. Either every job has a key, or none has (NO_KEY).
 
-    Later, once the store has answered that another worker runs the key, an outage is always raised: running
+    Once the store has answered that another worker runs the key, a later outage always raises an error: running
     unprotected would be a second run.
     """
     if switch.off or attempts[0].key is NO_KEY:
@@ -93,9 +133,10 @@ async def claim(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool =
     if engine.open_transactions.finders:
         for one in attempts:
             engine.open_transactions.check_claim(engine, one.job)
-    engine.claims_in_flight.add(id(attempts))  # before the check whether this client stops
+    engine.claims_in_flight.add(id(attempts))  # before checking whether this client is stopping
     try:
-        if not engine.is_ready():
+        engine.runtime.check()
+        if engine.stopping or not engine.prepared:
             await engine.ready()
         refusals = await acquire(engine, attempts, may_wait=may_wait and not observes)
         return run_observed(attempts, refusals) if observes else refusals
@@ -106,7 +147,7 @@ async def claim(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool =
 
 
 def without_store(engine: Engine, attempts: Sequence[Attempt], error: StoreError) -> list[Refusal]:
-    """Let the work run without a claim if that is declared, or in the mode observe. Otherwise raise the error."""
+    """Let the work run without a claim if its policy says so, or in observe mode. Otherwise raise the error."""
     error.with_key(attempts[0].key.text)
     for one in attempts:
         if one.state is NEW:  # the store could not be opened
@@ -126,7 +167,7 @@ def is_protected(engine: Engine, job: Job) -> bool:
 
 
 def run_unprotected(attempts: Sequence[Attempt], reason: str) -> list[Refusal]:
-    """Let the work run without a claim. Emit an ERROR event for each, unless it was switched off deliberately."""
+    """Let the work run without a claim. Emit an ERROR event for each, unless Onceward was switched off."""
     for one in attempts:
         one.unprotect(reason)
         if reason != "disabled":
@@ -154,7 +195,7 @@ async def perform(attempt: Attempt) -> Outcome[Any]:
 
 
 def call_handler(job: Job) -> Any:
-    """Call the handler; the caller awaits an async one. Not a coroutine, because StopIteration must get through."""
+    """Call the handler; the caller awaits an async one. Not a coroutine, because StopIteration must propagate."""
     value = job.call(*job.args, **job.kwargs)
     if type(value) is CoroutineType and not job.is_async:
         value.close()
@@ -163,4 +204,25 @@ def call_handler(job: Job) -> Any:
             key=job.key.text,
             hint="use AsyncOnce, or once.aio",
         )
+    return value
+
+
+def value_or_raise(outcome: Outcome[T], policy: Policy) -> T:
+    """Return what a call of the decorated function returns for this outcome, or raise what it raises.
+
+    With `skip` it returns None; the overloads of `@once` declare that.
+    """
+    kind = type(outcome)
+    if kind is Executed or (kind is Replayed and outcome.stored and policy.on_done == "replay"):  # type: ignore[union-attr]  # it is a Replayed
+        return outcome.value  # type: ignore[return-value]  # T may itself be None
+    if isinstance(outcome, Replayed) and policy.on_done != "replay":
+        if policy.on_done == "raise":
+            raise outcome.already_done()
+        return None  # type: ignore[return-value]  # the overloads of @once say T | None
+    if isinstance(outcome, Running) and policy.on_running == "skip":
+        return None  # type: ignore[return-value]  # the overloads of @once say T | None
+    try:
+        value: T = outcome.unwrap()
+    finally:
+        del outcome  # the raised exception's traceback refers to this frame: avoid a reference cycle
     return value

@@ -20,8 +20,7 @@ from onceward.engine.abandon import abandon
 from onceward.engine.attempt import Attempt
 from onceward.engine.conclude import verify_first
 from onceward.engine.job import Job
-from onceward.engine.lookup import lookup_outcome
-from onceward.engine.runner import claim_one
+from onceward.engine.runner import claim_one, lookup_outcome
 from onceward.errors import ClaimError, ConfigurationError, InvalidKey, NotAcquired, ResultError, StoreError
 from onceward.protocol.outcome import Executed, Failed, Outcome, Parked, Replayed
 from onceward.protocol.runtime import Runtime

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Any, ClassVar, Final
 
 from onceward.errors import ConfigurationError, OncewardError
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 
 from .delivery_status import is_temporary, temporary_error_response
 from .messages import InboundRequest, Response, problem, retry_after_header

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from onceward.engine.attempt import Attempt, current
 from onceward.errors import ConfigurationError, WrongRuntime
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 
 from .config import IdempotencyConfig
 from .semantics import RawResponse

@@ -378,7 +378,7 @@ def _base64(mac: bytes) -> str:
 
 def _encode_secrets(secrets: tuple[str, ...]) -> tuple[bytes, ...]:
     """Encode the secrets. There are several while one replaces another."""
-    if not secrets or not all(isinstance(secret, str) and secret for secret in secrets):
+    if not secrets or not all(isinstance(secret, str) and secret.strip() for secret in secrets):
         raise ConfigurationError(
             "a webhook needs at least one non-empty secret", hint="an empty secret would accept every request"
         )

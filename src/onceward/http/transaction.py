@@ -27,8 +27,7 @@ from onceward.keys.small import is_small
 from onceward.protocol.record import RecordState
 from onceward.protocol.requests import Answer
 from onceward.protocol.runtime import Runtime
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 
 from .http_settlement import INVALID_RESPONSE
 from .request_context import RequestContext, current_request

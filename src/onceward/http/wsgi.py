@@ -12,7 +12,7 @@ from typing import Any, Unpack
 
 from onceward.client.sync import Once
 from onceward.engine.job import Job
-from onceward.engine.lookup import lookup_outcome
+from onceward.engine.runner import lookup_outcome
 from onceward.errors import (
     AlreadyDone,
     ClaimError,

@@ -16,7 +16,7 @@ from typing import Any
 
 from onceward.engine.attempt import SETTLED, UNPROTECTED, Attempt, current
 from onceward.operations.block import ClaimBlock
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 
 from .body import Body
 from .committed_response import committed_headers

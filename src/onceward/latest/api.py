@@ -11,7 +11,7 @@ from onceward.protocol.duration import Duration, format_duration, microseconds
 from onceward.protocol.latest import Retention
 from onceward.protocol.ordering import AnyOrdering
 from onceward.protocol.outcome import Outcome
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 
 from . import flow as flows
 from . import listing

@@ -14,7 +14,7 @@ from onceward.protocol.duration import Duration, microseconds
 from onceward.protocol.operation_names import LOCK
 from onceward.protocol.policy import OnLost
 from onceward.results.codec import PLAIN
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 
 from .flow import acquire_lock, held_here, is_closed, leave
 

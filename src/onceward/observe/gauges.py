@@ -8,8 +8,7 @@ from typing import Any, Final, Protocol
 from onceward.engine.events import Listener
 from onceward.errors import OncewardError
 from onceward.protocol.ports import Store
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 
 from .record_figures import record_figures
 from .rules import RecordFigures

@@ -51,14 +51,15 @@ def log_raised(error: object, key: str) -> None:
         error = error.__cause__
     if isinstance(error, Exception) and (isinstance(error, ConfigurationError) or not isinstance(error, OncewardError)):
         where = "".join(traceback.format_tb(error.__traceback__))
-        message = f": {escape(str(error))}" if raised.isEnabledFor(logging.DEBUG) else ""
+        with_message = raised.isEnabledFor(logging.DEBUG)
+        message = f": {escape(str(error))}" if with_message else ""
         raised.warning(
             "%s: the work raised %s%s in\n%s",
             escape(key),
             type(error).__qualname__,
             message,
             where,
-            extra={"onceward_error": error},
+            extra={"onceward_error": error} if with_message else None,  # a handler may print what it gets
         )
 
 

@@ -9,11 +9,11 @@ from typing import Any, Concatenate, Protocol, overload
 
 from onceward.engine import records
 from onceward.engine.entry import Entry
-from onceward.engine.runner import execute
+from onceward.engine.runner import execute, value_or_raise
 from onceward.protocol.outcome import Outcome
 from onceward.protocol.policy import Finding, applied
 
-from .decorator import BaseFunction, MethodParams, P, T, value_or_raise
+from .decorator import BaseFunction, MethodParams, P, T
 from .job_builder import job_of, key_of
 
 

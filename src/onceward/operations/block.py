@@ -11,7 +11,7 @@ from onceward.engine.block import enter, leave
 from onceward.engine.engine import Engine
 from onceward.engine.job import Job
 from onceward.errors import ConfigurationError, Reentrant
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 
 from .claim import AsyncClaim, Claim
 

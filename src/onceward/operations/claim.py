@@ -10,8 +10,7 @@ from onceward.engine.attempt import Attempt, current
 from onceward.errors import ClaimError, WrongRuntime
 from onceward.protocol.note import user_notes, validate_note
 from onceward.protocol.record import RecordState
-from onceward.runtime.bridge import run
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 
 
 class BaseClaim:

@@ -11,7 +11,6 @@ from onceward.engine.engine import Engine
 from onceward.engine.job import Job
 from onceward.errors import ConfigurationError
 from onceward.keys.key import Key
-from onceward.protocol.outcome import Executed, Outcome, Replayed, Running
 from onceward.protocol.policy import CommonSettings, Policy
 
 from .operation import KeySource, Operation, TenantSource
@@ -97,27 +96,6 @@ class BaseFunction(Generic[P, T]):
 
 def _method_job(operation: Operation, receiver: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job:
     return operation.job((*receiver, *args), kwargs)
-
-
-def value_or_raise(outcome: Outcome[T], policy: Policy) -> T:
-    """Return what a call of the decorated function returns for this outcome, or raise what it raises.
-
-    With `skip` it returns None; the overloads of `@once` declare that.
-    """
-    kind = type(outcome)
-    if kind is Executed or (kind is Replayed and outcome.stored and policy.on_done == "replay"):  # type: ignore[union-attr]  # it is a Replayed
-        return outcome.value  # type: ignore[return-value]  # T may itself be None
-    if isinstance(outcome, Replayed) and policy.on_done != "replay":
-        if policy.on_done == "raise":
-            raise outcome.already_done()
-        return None  # type: ignore[return-value]  # the overloads of @once say T | None
-    if isinstance(outcome, Running) and policy.on_running == "skip":
-        return None  # type: ignore[return-value]  # the overloads of @once say T | None
-    try:
-        value: T = outcome.unwrap()
-    finally:
-        del outcome  # the raised exception's traceback refers to this frame: avoid a reference cycle
-    return value
 
 
 def refuse_task(fn: Any) -> None:

@@ -9,12 +9,12 @@ from onceward.engine import records
 from onceward.engine.engine import Engine
 from onceward.engine.entry import Entry
 from onceward.engine.job import Job
-from onceward.engine.runner import execute
+from onceward.engine.runner import execute, value_or_raise
 from onceward.protocol.outcome import Outcome
 from onceward.protocol.policy import Finding, applied
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 
-from .decorator import BaseFunction, MethodParams, P, T, value_or_raise
+from .decorator import BaseFunction, MethodParams, P, T
 
 if TYPE_CHECKING:
     from .async_function import AsyncFunction

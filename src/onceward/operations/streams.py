@@ -10,7 +10,7 @@ from onceward.engine.engine import Engine
 from onceward.engine.job import Job
 from onceward.engine.many import batch_size
 from onceward.engine.stream import LOOK_AHEAD, Chunk, ItemOutcome, OutcomeStream
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 
 from .job_builder import jobs_of
 from .operation import Operation

@@ -6,13 +6,14 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Self
 
 from onceward.engine.engine import Engine
+from onceward.engine.runner import value_or_raise
 from onceward.engine.within import Transaction, execute_within, finish_transaction, join
 from onceward.errors import ConfigurationError
 from onceward.protocol.capabilities import JoinedStore
 from onceward.protocol.outcome import Outcome
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 
-from .decorator import P, T, value_or_raise
+from .decorator import P, T
 from .job_builder import job_for_key, job_of
 
 if TYPE_CHECKING:

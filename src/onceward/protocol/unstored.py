@@ -1,4 +1,4 @@
-"""Why a result was not stored. The reason is noted on the record, for the error of a later replay and its hint."""
+"""Why a result was not stored. The record notes the reason; the error of a later replay quotes it and adds a hint."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ NOT_NAMED: Final = "is not named in the return annotation"
 NOT_FOUND_BY_NAME: Final = "cannot be found by its name in its module"
 LIMIT: Final = "and the limit is"
 OVER_LIMIT: Final = "larger than max_response"
-RESOLVED_WITHOUT: Final = "an operator resolved the key without one"
+COMPLETED_WITHOUT: Final = "a block, or an operator, completed the key without one"
 MAX_LENGTH: Final = 300  # characters
 
 _HINTS: Final = {
-    NOT_NAMED: "annotate the function with what it returns: -> Receipt",
+    NOT_NAMED: "annotate the function's return type: -> Receipt",
     NOT_FOUND_BY_NAME: "declare the class: once.claim(key, type=Receipt), or define it at the top of its module",
-    OVER_LIMIT: "raise max_response=, or send a smaller response",
-    RESOLVED_WITHOUT: "pass it to resolve: --result JSON, and --app MODULE:FUNCTION to check its type",
+    OVER_LIMIT: "increase max_response=, or send a smaller response",
+    COMPLETED_WITHOUT: "pass a value to claim.complete(value) in a block, and --result to onceward resolve",
     LIMIT: "raise max_result_bytes, or return a reference to it",
 }
 _DEFAULT_HINT: Final = "return something storable, or declare store_result=False"

@@ -16,7 +16,7 @@ from onceward.keys.key import Scope, make_key
 from onceward.protocol.message_note import BODY, MESSAGE, MESSAGE_SUFFIX, QUEUE
 from onceward.protocol.policy import Policy
 from onceward.results.codec import Codec
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 
 from .claims import park_message
 from .in_flight import InFlight

@@ -16,9 +16,8 @@ from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.runtime import Send
 
 from .async_batcher import AsyncBatcher, wrong_runtime
-from .nonce import nonce
 from .pending_request import PendingRequest
-from .threads import POLL_INTERVAL
+from .threads import POLL_INTERVAL, nonce
 
 T = TypeVar("T")
 

@@ -18,8 +18,7 @@ from onceward.errors import OncewardError
 from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.ports import Store
 
-from .bridge import run
-from .threads import ThreadRuntime
+from .threads import ThreadRuntime, run
 
 WRITE_INTERVAL = 60.0
 """Seconds between two writes: a killed process loses up to this much."""

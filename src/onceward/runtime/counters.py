@@ -9,7 +9,7 @@ from onceward.protocol.counters import HOUR
 from onceward.protocol.ports import Store
 
 from .background import BackgroundWriter
-from .nonce import nonce
+from .threads import nonce
 
 
 class Counters:

@@ -26,10 +26,9 @@ from onceward.protocol.ports import Store
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import AnySettlement, Renewal, Verdict
 
-from .bridge import run
 from .native_thread import GreenletProofThread, PlainThread, Wakeup, native_thread
 from .orphans import OrphanReconciler
-from .threads import ThreadRuntime
+from .threads import ThreadRuntime, run
 
 BATCH = 256
 IDLE_INTERVAL = 60.0  # seconds between checks while no lease is held
@@ -125,15 +124,22 @@ class Heartbeat:
         self._wakeup.wake()
 
     def drain(
-        self, timeout: float, *, own: Collection[Lease] = (), has_claims_in_flight: Callable[[], bool] = lambda: False
-    ) -> None:
+        self,
+        timeout: float,
+        *,
+        own: Collection[Lease] = (),
+        callers: Collection[Lease] = (),
+        has_claims_in_flight: Callable[[], bool] = lambda: False,
+    ) -> bool:
         """Wait until no claim is in flight and no lease is held. Then report leases that are still held: they expire.
 
-        `own` are leases of the caller, which it cannot release while it waits here.
+        `own` are locks of the caller, which it cannot release while it waits here. `callers` are claims whose work is
+        the caller, and cannot end while it waits here. If one is held, return False: the store must stay open for it.
         """
         began = time.monotonic()
         reported = timeout <= QUIET_WAIT
-        while has_claims_in_flight() or self._delayed or any(hold not in own for hold in self.held()):
+        ignored = [*own, *callers]
+        while has_claims_in_flight() or self._delayed or any(hold not in ignored for hold in self.held()):
             waited = time.monotonic() - began
             if waited >= timeout:
                 break
@@ -141,7 +147,12 @@ class Heartbeat:
                 reported = True
                 self._emit_still_held(f"close waits for it, for at most {timeout - waited:.0f} s")
             time.sleep(0.01)
-        self._emit_still_held("closed anyway: the key is free when its lease expires")
+        running = [hold for hold in self.held() if hold in callers]
+        for hold in running:
+            self._emit("still_held", hold, reason="its own work called close: the store stays open for it")
+        if not running:
+            self._emit_still_held("closed anyway: the key is free when its lease expires")
+        return not running
 
     def _emit_still_held(self, reason: str) -> None:
         for hold in self.held():

@@ -15,7 +15,7 @@ from onceward.protocol.ports import Store
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Release, Verdict
 
-from .bridge import run
+from .threads import run
 
 FIRST_PAUSE, MAX_PAUSE = 0.05, 5.0  # seconds between two checks
 GRACE = 30.0  # seconds for which the checks continue once the store answers

@@ -1,25 +1,70 @@
-"""The runtime of sync clients: every call runs in the caller's thread, and waiting blocks it."""
+"""The runtime of sync clients: every call runs in the caller's thread, and waiting blocks it.
+
+The flows of Onceward are coroutines, for sync and async clients alike. On this runtime they never suspend, so `run`
+needs no event loop.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from itertools import count
 from typing import Any, TypeVar
 
 from onceward.errors import WrongRuntime
+from onceward.protocol.fork import call_in_forked_child
 from onceward.protocol.runtime import Send
 
-from .bridge import run
-from .nonce import nonce
 from .thread_batcher import ThreadBatcher
 
 T = TypeVar("T")
 
 POLL_INTERVAL = 0.5
-"""Seconds between checks whether a sleep should end: `stop()` may be called from a signal handler, which cannot safely
+"""Seconds between two checks of whether a sleep should end: a signal handler may call `stop()`, but it cannot safely
 notify a sleeping thread."""
+
+
+def run(call: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine of Onceward without an event loop, and return its result.
+
+    Args:
+        call: A coroutine that never suspends: one of a sync client's flows, such as `admin.overview()`.
+
+    Raises:
+        WrongRuntime: The coroutine waits for an event loop. Its store works only with `AsyncOnce`.
+    """
+    try:
+        call.send(None)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]  # not in a variable: a failure's traceback would make a cycle
+    call.close()
+    raise WrongRuntime(
+        "a sync call tried to wait on an event loop", hint="this store works only with AsyncOnce, not with Once"
+    )
+
+
+_numbers = count()
+
+
+def _renew_numbers() -> None:
+    global _numbers  # noqa: PLW0603 (faster than an object)
+    _numbers = count(int.from_bytes(os.urandom(10), "big") << 48)
+
+
+def nonce() -> bytes:
+    """Return the random id of one claim call, for both runtimes.
+
+    It is a random prefix and a counter: as unique as 16 random bytes, and ten times faster. A forked process renews the
+    prefix.
+    """
+    return next(_numbers).to_bytes(16, "big")
+
+
+_renew_numbers()
+call_in_forked_child(_renew_numbers)
 
 
 class ThreadGate:
@@ -66,13 +111,13 @@ class ThreadRuntime:
     nonce = staticmethod(nonce)
 
     def canceller(self) -> None:
-        """Return None: a thread cannot be cancelled; its work calls `claim.check()`."""
+        """Return None: a thread cannot be cancelled, so its work calls `claim.check()`."""
 
     def gate(self) -> ThreadGate:
         return ThreadGate()
 
     def batcher(self, send: Send, *, max_in_flight: int = 1) -> ThreadBatcher:  # noqa: ARG002 (see below)
-        """Return a batcher. `max_in_flight` has no effect: more calls at once would only compete."""
+        """Return a batcher. `max_in_flight` has no effect: more calls at once would only compete with each other."""
         return ThreadBatcher(send)
 
     async def sleep(self, seconds: float) -> None:

@@ -10,9 +10,9 @@ from typing import Any, Literal, TypedDict
 from msgspec.structs import replace
 
 from onceward.engine.engine import Engine
+from onceward.engine.runner import value_or_raise
 from onceward.errors import ConfigurationError
 from onceward.keys.key import Key, Scope
-from onceward.operations.decorator import value_or_raise
 from onceward.operations.operation import Operation, codec_for, result_annotation
 from onceward.protocol.duration import Duration
 from onceward.protocol.outcome import Outcome
@@ -21,7 +21,7 @@ from onceward.protocol.record import AfterCrash
 from onceward.protocol.window import Window
 from onceward.results.codec import Codec
 from onceward.results.result_type import ResultType
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 
 from . import admin, records
 from .definition import Plan, Step, plan_of

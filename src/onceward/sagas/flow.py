@@ -29,8 +29,7 @@ from onceward.engine.conclude import classify
 from onceward.engine.engine import Engine
 from onceward.engine.error_text import format_error, message_of
 from onceward.engine.job import Job
-from onceward.engine.lookup import lookup_outcome
-from onceward.engine.runner import claim_one
+from onceward.engine.runner import claim_one, lookup_outcome
 from onceward.engine.settle import expire_lease
 from onceward.errors import ConfigurationError, LeaseLost, Stopping, StoreError
 from onceward.protocol.outcome import Outcome

@@ -23,7 +23,7 @@ from onceward.protocol.operation_names import SCHEDULE_PREFIX
 from onceward.protocol.outcome import Outcome
 from onceward.results.codec import Codec
 from onceward.results.result_type import ResultType
-from onceward.runtime.bridge import run
+from onceward.runtime.threads import run
 
 from . import slot_run as runs
 from .definition import Schedule, SlotChoices, checked_slots, slot_of, slot_policy

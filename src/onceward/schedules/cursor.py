@@ -23,7 +23,7 @@ from .definition import Schedule
 
 LEASE = 10_000_000  # µs: long enough for two calls, and short enough for other runners to continue after a crash
 TIMEOUT = 2.0
-VALUE, MISSED = "considered", "missed"
+VALUE, MISSED, SINCE = "considered", "missed", "since"
 
 
 class Cursor(Struct, frozen=True):
@@ -31,6 +31,7 @@ class Cursor(Struct, frozen=True):
 
     considered: int
     missed: int
+    since: int  # when the schedule was registered; 0: not known
     spare: Record | None
     spare_at: int  # which of the two records holds the smaller value, or no value
 
@@ -38,7 +39,7 @@ class Cursor(Struct, frozen=True):
 def cursor_of(answers: Sequence[Answer]) -> Cursor | None:
     """Return the cursor stored in the two records, or None if the schedule is new."""
     values = [_value(answer.record) for answer in answers]
-    current = max((0, 1), key=lambda number: values[number] or (-1, 0))
+    current = max((0, 1), key=lambda number: values[number] or (-1, 0, 0))
     value = values[current]
     if value is None:
         return None
@@ -46,10 +47,11 @@ def cursor_of(answers: Sequence[Answer]) -> Cursor | None:
     return Cursor(*value, answers[spare].record, spare)
 
 
-def _value(record: Record | None) -> tuple[int, int] | None:
+def _value(record: Record | None) -> tuple[int, int, int] | None:
     if record is None or record.state is not RecordState.COMPLETED or VALUE not in record.note:
         return None
-    return int(record.note[VALUE]), int(record.note.get(MISSED, "0"))
+    note = record.note
+    return int(note[VALUE]), int(note.get(MISSED, "0")), int(note.get(SINCE, "0"))
 
 
 async def move(engine: Engine, schedule: Schedule, seen: Cursor | None, considered: int, missed: int) -> bool:
@@ -71,7 +73,12 @@ async def move(engine: Engine, schedule: Schedule, seen: Cursor | None, consider
     if granted.verdict is not Verdict.ACQUIRED or granted.record is None:
         return False
     following = schedule.table.next(considered)
-    note = {VALUE: str(considered), MISSED: str(missed), NEXT_SLOT: "" if following is None else str(following)}
+    note = {
+        VALUE: str(considered),
+        MISSED: str(missed),
+        SINCE: str(considered if seen is None else seen.since),
+        NEXT_SLOT: "" if following is None else str(following),
+    }
     completion = Complete(key.id, granted.record.token, nonce, stored=False, note=note)
     [settled] = await ask(engine, lambda: engine.store.settle([completion], timeout=TIMEOUT))
     return settled.verdict is Verdict.OK

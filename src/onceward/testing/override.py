@@ -9,9 +9,8 @@ from onceward.client.declarations import DeclaredOperations, DeclaringEngine
 from onceward.client.sync import Once
 from onceward.errors import ConfigurationError
 from onceward.protocol.ports import Clock, Store
-from onceward.runtime.bridge import run
 from onceward.runtime.heartbeat import Heartbeat
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.memory import MemoryStore
 from onceward.stores.registry import open_store
 

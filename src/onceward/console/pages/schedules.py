@@ -35,9 +35,10 @@ SLOT_COLUMNS = (
     Column("updated_at", "Updated", "time"),
     Column("error", "Error", narrow=False),
 )
-NO_SLOTS = Empty(
-    "No slot has run yet", "Start a runner: onceward schedule MODULE:APP", "onceward schedule shop.jobs:once"
+NO_RUNNER = Empty(
+    "No runner has started this schedule", "Start one: onceward schedule MODULE:APP", "onceward schedule shop.jobs:once"
 )
+NO_SLOTS = Empty("No slot has been due yet", "A runner has started this schedule. Its next slots are on this page.")
 
 
 @PAGE.get()
@@ -82,7 +83,7 @@ async def show_one(visit: Visit) -> Response:
         }
         for slot, record in detail.slots
     ]
-    table = Table("slots", SLOT_COLUMNS, rows, NO_SLOTS, now=now)
+    table = Table("slots", SLOT_COLUMNS, rows, NO_SLOTS if detail.row.considered else NO_RUNNER, now=now)
     return visit.table("schedule.html", table, detail=detail, row=detail.row, state=detail.row.standing)
 
 

@@ -21,6 +21,7 @@ from .statements import Statements, migration
 LATEST: Final = 1
 """The number of migrations. Migration n is `migrations/000n.sql`. Never edit a released one."""
 
+MIGRATION_TIMEOUT: Final = 30.0  # seconds; it may have to wait for other transactions
 LOCK_NOT_AVAILABLE: Final = "55P03"
 LOCK_TIMEOUT: Final = 500  # ms
 RETRY_DELAY: Final = 0.2  # seconds
@@ -40,9 +41,10 @@ async def examine(connection: PostgresConnection, statements: Statements, deadli
 
 
 async def prepare(connection: PostgresConnection, statements: Statements, deadline: float, *, migrate: bool) -> None:
-    """Check the schema version, and migrate older tables if `migrate` is set."""
+    """Check the schema version, and migrate older tables if `migrate` is set. A migration has its own deadline."""
     found = await examine(connection, statements, deadline)
     if found.statements and migrate:
+        deadline = time.monotonic() + MIGRATION_TIMEOUT
         await apply(connection, statements, deadline)
         found = await examine(connection, statements, deadline)
     if found.version < found.latest:

@@ -54,7 +54,7 @@ T = TypeVar("T")
 MAX_IN_FLIGHT = 2
 """Calls in flight, each on its own connection: the server works on one while we process the other's answer."""
 
-OPEN_TIMEOUT = 30.0  # seconds; a migration may have to wait for other transactions
+OPEN_TIMEOUT = 5.0  # seconds; the same as that of most calls
 STATUS_POLL = 0.02  # seconds between two queries for the status of an open transaction
 RETRY_DELAY = 0.005  # seconds before a retryable error is retried
 
@@ -264,7 +264,7 @@ class PostgresStore(
         return await self._run_separately(runtime, time.monotonic() + timeout, schema.examine)
 
     async def migrate(self, runtime: Runtime) -> None:
-        await self._run_separately(runtime, time.monotonic() + OPEN_TIMEOUT, schema.apply)
+        await self._run_separately(runtime, time.monotonic() + schema.MIGRATION_TIMEOUT, schema.apply)
 
     def join(self, connection: Any, runtime: Runtime) -> PostgresJoined:
         """Return the store inside the caller's transaction, on the caller's connection to the same database."""
@@ -295,8 +295,9 @@ class PostgresStore(
     async def _prepare(self, context: CallContext) -> None:
         statements = self._table.statements
         await schema.prepare(context.connection, statements, context.deadline, migrate=self._settings.migrate)
+        deadline = time.monotonic() + OPEN_TIMEOUT  # a migration may have taken longer
         [(_, _, *tables_identity)] = await context.connection.query(
-            IDENTIFY, context.deadline, f"{statements.prefix}onceward_records"
+            IDENTIFY, deadline, f"{statements.prefix}onceward_records"
         )
         self._tables_identity = tuple(tables_identity)
 

@@ -81,9 +81,9 @@ class SQLiteConnection:
 
         If it fails, the connection stays open for other callers: each call connects by itself until one succeeds.
         """
-        with self._lock:
-            self.is_open = True
-        self.run(time.monotonic() + OPEN_TIMEOUT, _do_nothing)
+        deadline = time.monotonic() + OPEN_TIMEOUT
+        self.is_open = True  # without the lock: another opener may hold it until its own deadline
+        self.run(deadline, _do_nothing)
 
     def close(self) -> None:
         if self._is_owned():

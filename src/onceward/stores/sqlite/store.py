@@ -41,7 +41,6 @@ from onceward.stores.watchers import Watchers
 from . import connection as sqlite_connection
 from . import errors as sqlite_errors
 from .async_joined import AsyncSQLiteJoined
-from .cache import RecordCache, StaleCache
 from .connection import MEMORY, Cursor, SQLiteConnection
 from .counters import SQLiteCounters
 from .erasure import SQLiteErasure
@@ -53,6 +52,8 @@ from .rows import SELECT_COMPLETED, CompletedRow
 from .schema import LATEST, examine
 from .table import (
     SELECT_RECORDS,
+    RecordCache,
+    StaleCache,
     compute_answers,
     forget,
     ids_of,
@@ -124,8 +125,8 @@ class SQLiteStore(
         return self._path, self._synchronous, self._clock, self._migrate
 
     async def open(self, runtime: Runtime) -> None:
+        self._runtime = runtime  # also if it fails: `close` uses it
         await runtime.offload(self._connection.open)
-        self._runtime = runtime
         if self.inline:  # calls in memory never wait, so batching would only delay them
             return
         self._offload = runtime.offload if runtime.supports_cancellation else None

@@ -18,7 +18,6 @@ from onceward.stores.sql import COLUMNS, FIELDS, Row, record_from_row, record_or
 
 from . import audit, history
 from .bulk_statement import BulkStatement
-from .cache import StaleCache
 from .rows import COLUMNS_WITHOUT_RESULT, COMPARED, WITHOUT_DECLARED_TYPES, storable
 
 Cursor = sqlite3.Cursor
@@ -27,6 +26,9 @@ Request = TypeVar("Request", ClaimRequest, Renewal, AnySettlement, AnyRequest)
 Change = Callable[[Record | None, Request, int], tuple[Record | None, Verdict]]
 Found = dict[bytes, Record]
 NOTHING_CACHED: Mapping[bytes, Record | None] = {}
+MAX_CACHED = 1024
+"""The maximum number of missing keys, and of granted records, in the cache."""
+_NOT_CACHED = object()
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 500)
 """Numbers of ids per lookup, padded by repeating the last id: few distinct statements, each prepared once."""
 
@@ -59,6 +61,50 @@ class Selection:
 SELECT_RECORDS = Selection(COLUMNS)
 SELECT_ON_CALLER_CONNECTION = Selection(WITHOUT_DECLARED_TYPES)
 SELECT_WITHOUT_RESULTS = Selection(COLUMNS_WITHOUT_RESULT)
+
+
+class StaleCache(Exception):
+    """A cached record is no longer the stored one. Nothing was written."""
+
+
+class RecordCache:
+    """The records that this store read or wrote last, so that it need not read them again.
+
+    Never trusted: a statement based on it compares, and writes nothing if the stored record has changed.
+
+    Used with the connection's lock held, except for `add_missing`, which is one step.
+    """
+
+    __slots__ = ("_granted", "_missing")
+
+    def __init__(self) -> None:
+        self._missing: dict[bytes, None] = {}
+        self._granted: dict[bytes, Record] = {}
+
+    def add_missing(self, id: bytes) -> None:
+        """Note that a lookup found no record of this key."""
+        if len(self._missing) >= MAX_CACHED:  # lookups that no claim followed
+            self._missing.clear()
+        self._missing[id] = None
+
+    def add(self, record: Record) -> None:
+        """Cache a PENDING record: its owner will renew or settle it."""
+        if len(self._granted) >= MAX_CACHED:
+            del self._granted[next(iter(self._granted))]
+        self._granted[record.id] = record
+
+    def take(self, requests: Sequence[AnyRequest]) -> dict[bytes, Record | None]:
+        """Remove and return the cached records of these requests. None: the key has no record."""
+        taken: dict[bytes, Record | None] = {}
+        for request in requests:
+            id = request.id
+            if type(request) is not ClaimRequest:
+                record = self._granted.pop(id, None)
+                if record is not None:
+                    taken[id] = record
+            elif self._missing.pop(id, _NOT_CACHED) is not _NOT_CACHED:
+                taken[id] = None
+        return taken
 
 
 def ids_of(requests: Sequence[Request]) -> list[bytes]:

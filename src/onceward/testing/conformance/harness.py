@@ -27,7 +27,7 @@ from onceward.protocol.requests import (
     Verdict,
 )
 from onceward.protocol.runtime import Runtime
-from onceward.runtime.nonce import nonce as new_nonce
+from onceward.runtime.threads import nonce as new_nonce
 from onceward.stores.clock import WallClock
 from onceward.testing.clock import FakeClock
 

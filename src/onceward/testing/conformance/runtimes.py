@@ -8,9 +8,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from onceward.protocol.runtime import Runtime
-from onceward.runtime import bridge
 from onceward.runtime.aio import AsyncioRuntime
-from onceward.runtime.threads import ThreadRuntime
+from onceward.runtime.threads import ThreadRuntime, run
 
 T = TypeVar("T")
 
@@ -28,7 +27,7 @@ class SyncRuntimeKind:
     """
 
     def run(self, body: Coroutine[Any, Any, T]) -> T:
-        return bridge.run(body)
+        return run(body)
 
     def new_runtime(self) -> Runtime:
         return ThreadRuntime()
@@ -43,7 +42,7 @@ class SyncRuntimeKind:
         def work(number: int, job: Job[T]) -> None:
             try:
                 start.wait(DEADLOCK_TIMEOUT)
-                results[number] = bridge.run(job())
+                results[number] = run(job())
             except BaseException as error:  # noqa: BLE001 (raised again below, in the thread of the check)
                 errors.append(error)
 

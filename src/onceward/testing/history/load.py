@@ -22,7 +22,7 @@ from onceward.protocol.requests import (
     Validity,
     Verdict,
 )
-from onceward.runtime.nonce import nonce as new_nonce
+from onceward.runtime.threads import nonce as new_nonce
 from onceward.testing.conformance.histories import RandomRequests
 
 T = TypeVar("T", ClaimRequest, Renewal, AnySettlement)
