@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import click
 from msgspec.structs import asdict
 
-from onceward.client.alerts import Alert, alert_jobs, send_all
+from onceward.client.alerts import Alert, send_alerts
 from onceward.client.sync import Once
 from onceward.engine.events import Event
 from onceward.errors import ConfigurationError, StoreUnavailable
 from onceward.observe.figures import figures, operations_without_counters
 from onceward.observe.monitoring_files import grafana_dashboard, prometheus_rules
-from onceward.observe.rules import RULES, Broken
+from onceward.observe.rules import RULES, Broken, Figures
 from onceward.observe.rules import check as broken_rules
 from onceward.observe.thresholds import DURATIONS, Thresholds
 from onceward.protocol.counters import CounterTotals
@@ -68,11 +68,12 @@ def check_rules(command: str | None, url: str | None) -> int:
     operation are combined.
 
     Thresholds are in onceward.toml; `onceward rules` shows them. With --alert, a command runs for each broken rule,
-    once in 24 h per rule and scope, on any number of machines. A command that fails is retried by the next check. It
-    gets ONCEWARD_RULE, ONCEWARD_SCOPE and ONCEWARD_FIGURE in its environment. It runs without a shell: no pipes, no
+    once in 24 h per rule and scope, on any number of machines. After the PARKED or failed records of a scope are all
+    settled, the next one is reported at once. A command that fails is retried by the next check. It gets
+    ONCEWARD_RULE, ONCEWARD_SCOPE and ONCEWARD_FIGURE in its environment. It runs without a shell: no pipes, no
     variables, no `~`; if you need those, use a script, or sh -c '…'.
 
-    With --alert-url, each broken rule is posted as JSON, also at most once in 24 h. Slack and similar tools show
+    With --alert-url, each broken rule is posted as JSON, as often. Slack and similar tools show
     its field `text`. The URL may be a secret, so prefer the environment variable; messages name only its host.
 
     \b
@@ -94,8 +95,7 @@ def check_rules(command: str | None, url: str | None) -> int:
             print_error(NOT_COUNTED_WARNING)
     else:
         _print_report(found, coverage)
-    if found:
-        _send_alerts(command, url, found, limits)
+    _send_alerts(command, url, measured, limits)
     return Exit.ATTENTION if found else Exit.OK
 
 
@@ -169,7 +169,7 @@ def _print_report(found: Sequence[Broken], coverage: Coverage) -> None:
         click.echo(display.cut(sentence, display.MAX_LINE_WIDTH))
 
 
-def _send_alerts(command: str | None, url: str | None, found: Sequence[Broken], limits: Thresholds) -> None:
+def _send_alerts(command: str | None, url: str | None, measured: Figures, limits: Thresholds) -> None:
     """Run the command and post to the URL. Sent alerts are recorded separately for each."""
     channels: list[tuple[str, Alert]] = []
     if command is not None:
@@ -180,7 +180,7 @@ def _send_alerts(command: str | None, url: str | None, found: Sequence[Broken], 
         failures = Failures(send)
         with Once(store_url(), app=current_settings()["app"].value) as once:
             once.subscribe(failures.on_event)
-            run(send_all(once, alert_jobs(once, found, failures.send, limits, channel)))
+            run(send_alerts(once, measured, failures.send, limits, channel))
 
 
 class Failures:

@@ -213,7 +213,8 @@ class Administration(BaseClient):
 
         Args:
             rules: Thresholds that override the defaults, by the name of the rule.
-            alert: Called for each broken rule, at most once in 24 hours, however many processes check.
+            alert: Called for each broken rule, once in 24 hours, however many processes check.
+                After the PARKED or failed records of a scope are all settled, the next one is reported at once.
             store_only: Check only that the store answers and has its tables: fast enough for a readiness probe.
 
         Returns:
@@ -224,16 +225,6 @@ class Administration(BaseClient):
             StoreUnavailable: The store does not answer.
             ConfigurationError: `rules` names an unknown rule.
         """
-        run(records.check_store(self.engine))
-        if store_only:
-            return []
-        from onceward.observe.figures import broken_rules
-        from onceward.observe.thresholds import parse_thresholds
+        from .async_administration import check_rules  # imported here: it loads the rules
 
-        from .alerts import alert_jobs, send_all
-
-        thresholds = parse_thresholds(rules or {})
-        found = run(broken_rules(self.engine, thresholds))
-        if alert is not None:
-            run(send_all(self, alert_jobs(self, found, alert, thresholds)))
-        return found
+        return run(check_rules(self, rules, alert, store_only=store_only))

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from onceward.engine.job import Job
 from onceward.engine.runner import execute
-from onceward.observe.rules import Broken
+from onceward.observe.record_figures import SEARCH, scan_pages
+from onceward.observe.rules import Broken, Figures, check
 from onceward.observe.thresholds import Thresholds
 from onceward.operations.operation import Operation
 from onceward.protocol.operation_names import ALERT
 from onceward.protocol.policy import Policy
+from onceward.protocol.ports import Filter, Store
+from onceward.protocol.record import RecordState
+from onceward.protocol.requests import ExpectedRecord
 
 if TYPE_CHECKING:
     from .base import BaseClient
@@ -22,14 +25,30 @@ Alert = Callable[[Broken], object]
 AsyncAlert = Callable[[Broken], Awaitable[object]]
 
 
-def alert_jobs(
-    client: BaseClient, found: Sequence[Broken], send: Alert | AsyncAlert, thresholds: Thresholds, channel: str = ""
-) -> list[Job]:
-    """Return a job for each broken rule. The key is rule and scope; the measured value may differ each time.
+RECORD_RULES: Final = ("parked", "failed_final")
+"""Rules about records that need an operator. If none is left, the problem is solved: the next one is a new problem."""
 
-    Alerts of another `channel` are sent separately.
+
+async def send_alerts(
+    client: BaseClient,
+    measured: Figures,
+    send: Alert | AsyncAlert,
+    thresholds: Thresholds,
+    channel: str = "",
+) -> None:
+    """Send an alert about each rule that the `measured` figures break, one after the other.
+
+    The key is rule and scope; the measured value may differ each time. One that fails emits an event like other work,
+    and the next check retries it. Alerts of another `channel` are sent separately.
     """
+    operation = _alert_operation(client, send, thresholds, channel)
+    await client.engine.ready()
+    await _forget_solved(client.engine.store, operation.scope.text, measured, channel)
+    for broken in check(measured, thresholds):
+        await execute(client.engine, operation.job((broken,), {}))
 
+
+def _alert_operation(client: BaseClient, send: Alert | AsyncAlert, thresholds: Thresholds, channel: str) -> Operation:
     def alert(broken: Broken) -> Any:
         return send(broken)
 
@@ -45,18 +64,33 @@ def alert_jobs(
     is_async = client._is_async  # noqa: SLF001 (same package)
     sender = client.using()
     sender.policy = Policy()  # the client's defaults are meant for its own work
-    operation: Operation = sender.compile_operation(
+    return sender.compile_operation(
         alert_async if is_async else alert, settings, key=partial(_key, channel), name=ALERT, is_async=is_async
     )
-    return [operation.job((broken,), {}) for broken in found]
 
 
 def _key(channel: str, broken: Broken) -> str:
-    key = f"{broken.rule}:{broken.scope}" if broken.scope else broken.rule
-    return f"{key} to {channel}" if channel else key
+    rule = _rule_text(channel, broken.rule)
+    return f"{rule}:{broken.scope}" if broken.scope else rule
 
 
-async def send_all(client: BaseClient, jobs: Sequence[Job]) -> None:
-    """Send the alerts one after the other. One that fails emits an event like other work; the next check retries it."""
-    for job in jobs:
-        await execute(client.engine, job)
+def _rule_text(channel: str, rule: str) -> str:
+    return f"{channel} {rule}" if channel else rule
+
+
+async def _forget_solved(store: Store, scope: str, measured: Figures, channel: str) -> None:
+    """Forget alerts about records that need an operator, if none is left: the next such record sends an alert.
+
+    Only zero counts, whatever the thresholds are, so that checks with different thresholds do not send alerts in turn.
+    Alerts that were sent after the figures were read are kept.
+    """
+    left = {_rule_text(channel, rule): getattr(measured.records, rule) for rule in RECORD_RULES}
+    sent = Filter(states=(RecordState.COMPLETED,), scope=scope, updated_before=measured.tally.now)
+    solved = {}
+    async for page in scan_pages(store, sent, SEARCH):
+        for record in page.records:
+            rule, _, operation = record.key.partition(":")
+            if rule in left and not left[rule].get(operation):
+                solved[record.id] = ExpectedRecord(record.token, record.state)
+    if solved:
+        await store.forget(list(solved), force=False, timeout=SEARCH, seen=solved)

@@ -209,7 +209,8 @@ class AsyncAdministration(BaseClient):
 
         Args:
             rules: Thresholds that override the defaults, by the name of the rule.
-            alert: Called for each broken rule, at most once in 24 hours, however many processes check.
+            alert: Called for each broken rule, once in 24 hours, however many processes check.
+                After the PARKED or failed records of a scope are all settled, the next one is reported at once.
             store_only: Check only that the store answers and has its tables: fast enough for a readiness probe.
 
         Returns:
@@ -236,13 +237,15 @@ async def check_rules(
     await records.check_store(client.engine)
     if store_only:
         return []
-    from onceward.observe.figures import broken_rules  # imported here, as in `read`
+    from onceward.observe.figures import figures  # imported here, as in `read`
+    from onceward.observe.rules import check
     from onceward.observe.thresholds import parse_thresholds
 
-    from .alerts import alert_jobs, send_all
+    from .alerts import send_alerts
 
     thresholds = parse_thresholds(rules or {})
-    found = await broken_rules(client.engine, thresholds)
+    await client.engine.ready()
+    measured = await figures(client.engine.store, thresholds)
     if alert is not None:
-        await send_all(client, alert_jobs(client, found, alert, thresholds))
-    return found
+        await send_alerts(client, measured, alert, thresholds)
+    return check(measured, thresholds)

@@ -10,7 +10,7 @@ from onceward.protocol.ports import Store
 from onceward.protocol.record import RecordState
 
 from .record_figures import SEARCH, record_figures
-from .rules import Broken, Figures, check
+from .rules import Figures
 from .thresholds import Thresholds
 
 
@@ -18,11 +18,6 @@ async def stats(engine: Engine, span: int) -> CounterTotals:
     """Return the counters of the last `span` µs, in whole hours."""
     await engine.ready()
     return await read_totals(engine.store, span)
-
-
-async def broken_rules(engine: Engine, thresholds: Thresholds) -> list[Broken]:
-    await engine.ready()
-    return check(await figures(engine.store, thresholds), thresholds)
 
 
 async def read_totals(store: Store, span: int | None = None) -> CounterTotals:

@@ -97,6 +97,12 @@ def _worst_hour(tally: CounterTotals, name: str, scope: str | None = None) -> in
     return max(tally.at(hour, (name,), scope) for hour in (tally.latest - 1, tally.latest))
 
 
+def _counted(number: float, one: str, many: str, limit: float) -> str:
+    """Return the number with its noun, and the limit unless it is 0: then any number is too many."""
+    text = f"{number} {one if number == 1 else many}"
+    return f"{text}, more than {limit}" if limit else text
+
+
 def _per_hour(name: str, what: str) -> Callable[[Figures, Thresholds], Findings]:
     def broken(figures: Figures, thresholds: Thresholds) -> Findings:
         number, limit = _worst_hour(figures.tally, name), getattr(thresholds, name)
@@ -121,19 +127,19 @@ def _listed(names: Mapping[str, int]) -> str:
     return f" ({text})" if text else ""
 
 
-def _by_operation(name: str, what: str) -> Callable[[Figures, Thresholds], Findings]:
+def _by_operation(name: str, one: str, many: str) -> Callable[[Figures, Thresholds], Findings]:
     """Return a rule about the number of records with a problem, by operation."""
 
     def broken(figures: Figures, thresholds: Thresholds) -> Findings:
         limit = getattr(thresholds, name)
         for scope, number in sorted(getattr(figures.records, name).items()):
             if number > limit:
-                yield scope, number, limit, f"{number} {what}, more than {limit}"
+                yield scope, number, limit, _counted(number, one, many, limit)
 
     return broken
 
 
-def _per_day(rule: str, counter: str, what: str) -> Callable[[Figures, Thresholds], Findings]:
+def _per_day(rule: str, counter: str, one: str, many: str) -> Callable[[Figures, Thresholds], Findings]:
     """Return a rule about a counter of the last day, by operation."""
 
     def broken(figures: Figures, thresholds: Thresholds) -> Findings:
@@ -141,7 +147,7 @@ def _per_day(rule: str, counter: str, what: str) -> Callable[[Figures, Threshold
         for scope in figures.tally.scopes:
             number = _in_a_day(figures.tally, scope, counter)
             if number > limit:
-                yield scope, number, limit, f"{number} {what} in a day, more than {limit}"
+                yield scope, number, limit, _counted(number, f"{one} in a day", f"{many} in a day", limit)
 
     return broken
 
@@ -193,7 +199,8 @@ def _stale_spike(figures: Figures, thresholds: Thresholds) -> Findings:
 def _unprotected(figures: Figures, thresholds: Thresholds) -> Findings:
     number, limit = figures.tally.total("unprotected", hours=DAY), thresholds.unprotected
     if number > limit:
-        yield "", number, limit, f"{number} runs without protection in a day, more than {limit}"
+        what = "without protection in a day"
+        yield "", number, limit, _counted(number, f"run {what}", f"runs {what}", limit)
 
 
 def _in_a_day(tally: CounterTotals, scope: str, name: str) -> int:
@@ -214,24 +221,28 @@ RULES: Final = (
     Rule(
         "parked",
         "Run `onceward ls --state PARKED`, then `onceward explain KEY` for each: it says how to resolve it.",
-        _by_operation("parked", "records are PARKED"),
+        _by_operation("parked", "record is PARKED", "records are PARKED"),
         by_counters=False,
     ),
     Rule(
         "failed_final",
         "Run `onceward ls --state FAILED` and `onceward explain KEY`. After fixing the cause, `onceward retry KEY`.",
-        _by_operation("failed_final", "records failed in a day and are not retried"),
+        _by_operation(
+            "failed_final",
+            "record failed in the last day and is not retried",
+            "records failed in the last day and are not retried",
+        ),
         by_counters=False,
     ),
     Rule(
         "unknown",
         "Find the keys in the log (event unknown or lost), run `onceward explain KEY`, and check the effect of each.",
-        _per_day("unknown", "unknown", "unknown outcomes"),
+        _per_day("unknown", "unknown", "unknown outcome", "unknown outcomes"),
     ),
     Rule(
         "dead_letters",
         "Fix the cause and send the messages again. `onceward ls --state FAILED` shows why their work failed.",
-        _per_day("dead_letters", "dead_lettered", "dead letters"),
+        _per_day("dead_letters", "dead_lettered", "dead letter", "dead letters"),
     ),
     Rule(
         "stuck_schedules",
