@@ -114,8 +114,8 @@ BARS: dict[str, Bar] = {
     },
 }
 
-"""The bars: ahead of every other library, and a factor for the bare drivers. One engine for all stores is easier to
-read than the earlier special cases, and slower, so several bars are lower than they were for those."""
+"""The bars: at least as fast as every other library, and within a factor of the bare drivers. One engine for all stores
+is easier to read than the earlier special cases, but slower. So several bars are lower than they were for those."""
 
 WITHOUT_BAR = (
     "memory @once, replay, against exactly_once with a lease",

@@ -1,7 +1,7 @@
 """Compare this tree with another version of Onceward: `python -m bench.beside PATH-TO-ITS-src [--rounds 4]`.
 
-Every case calls one decorated function with new keys. The two versions run in turn, each in its own process, and the
-ratio of their times is printed: the median, the smallest and the largest.
+Every case calls one decorated function with new keys. The two versions run in turn, each in its own process. The
+output is the ratio of their times: the median, the smallest and the largest.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ async def in_tasks(url: str, warm_up: list[str], measured: list[str]) -> float:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.beside", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("other", type=Path, help="the src folder of the other version, such as that of a git worktree")
+    parser.add_argument("other", type=Path, help="the src folder of the other version, for example in a git worktree")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--measure", nargs=2, metavar=("CASE", "URL"), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)

@@ -30,7 +30,7 @@ from onceward.stores.postgres import PostgresStore
 from tests.servers.postgres import Postgres, found_binaries
 
 KEYS: Final = 20_000
-QUICK: Final = 10_000  # with 2,000 keys, single pages decide: up to 442 bytes per key on PostgreSQL, not 350
+QUICK: Final = 10_000  # with 2,000 keys, a few pages distort the figure: up to 442 bytes per key on PostgreSQL, not 350
 CALLERS: Final = 64
 LONE_CALLS: Final = 100
 """Calls of the lone caller. SQLite writes less than 1,000 pages for them (its checkpoint size), so its log grows."""

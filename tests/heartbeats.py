@@ -50,7 +50,7 @@ def stop_renewing(heartbeat: Heartbeat) -> None:
 
 
 def refuse_to_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fail if `close` waits. Only the module of the heartbeat is affected: servers that a fixture starts may sleep."""
+    """Fail the test if `close` waits. Only the heartbeat module is affected: servers of fixtures may sleep."""
 
     def sleep(_: float) -> None:
         pytest.fail("close waits for its own caller")

@@ -1,4 +1,4 @@
-"""Draw the charts of the speed page as SVG: every case that has a bar, those that Onceward loses too."""
+"""Draw the charts of the speed page as SVG: every case that has a bar, including those that Onceward loses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Bar(NamedTuple):
 
 
 def bars(sense: str, text: str) -> list[Bar]:
-    """Return the cases of the page whose bar is of this sense, in the order of the page."""
+    """Return the cases of the page whose bar has this sign (≥ or ≤), in the order of the page."""
     return [Bar(row["case"], float(row["ratio"])) for row in ROW.finditer(text) if row["sense"] == sense]
 
 

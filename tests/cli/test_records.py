@@ -373,7 +373,7 @@ def test_resolve_applied_makes_deliveries_replay_the_result() -> None:
 
 
 def test_resolve_applied_says_that_there_is_no_result_if_none_was_given() -> None:
-    assert "deliveries get null" in call("resolve", "parked", "--applied", "--yes").stderr
+    assert "later calls return None" in call("resolve", "parked", "--applied", "--yes").stderr
 
 
 def test_resolve_applied_drops_the_input_that_was_kept() -> None:

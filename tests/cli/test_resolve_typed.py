@@ -132,7 +132,7 @@ def raise_timeout() -> None:
 def test_without_a_result_a_call_says_so_and_is_not_run_again(shop: Any) -> None:
     assert call("resolve", "wire:7", "--applied", "--yes").exit_code == 0
     with pytest.raises(
-        ResultNotStored, match=r"operator, completed the key without one .*--result to onceward resolve"
+        ResultNotStored, match=r"operator completed the key without a value .*pass --result to onceward resolve"
     ):
         shop.wire(7)
     assert call("resolve", "mail:7", "--applied", "--yes").exit_code == 0

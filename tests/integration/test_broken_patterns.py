@@ -102,7 +102,7 @@ def uses_the_library_reason(patch: pytest.MonkeyPatch) -> None:
         outcome = original(job, *details)
         return type(outcome)(key=outcome.key, value=outcome.value)
 
-    for module in (runner, refusal):  # each has it by name
+    for module in (runner, refusal):  # each refers to it by name
         patch.setattr(module, "replayed_outcome", replayed)
 
 

@@ -96,7 +96,7 @@ def test_closing_a_sync_client_finishes_or_releases_every_call_in_flight(backend
 
 
 @on_every_store
-def test_a_caller_that_waits_when_the_client_stops_gets_stopping(backend: Backend) -> None:
+def test_a_waiting_call_raises_stopping_when_its_client_stops(backend: Backend) -> None:
     once, waiting = Once(backend.open(), lease="1h", wait="1h"), threading.Event()
     once.subscribe(lambda event: waiting.set() if event.name == "waiting" else None)
     with ThreadPoolExecutor(1) as pool, once.claim("held"):
@@ -124,7 +124,7 @@ def test_work_that_outlives_its_client_says_that_the_client_was_closed(backend: 
         once.close(timeout=0)
         closed.set()
         assert isinstance(caller.exception(TOO_LONG), OutcomeUnknown)
-    assert unknown == ["the client was closed before the work ended; close(timeout=…) waits"]
+    assert unknown == ["the client was closed before the work ended; pass a longer timeout to close()"]
 
 
 @pytest.fixture
@@ -206,7 +206,7 @@ def test_a_client_with_an_async_client_closes_while_the_server_is_down(
     once.close()
 
 
-def test_a_client_whose_async_client_can_no_longer_open_its_file_closes(
+def test_a_client_closes_even_if_its_async_client_can_no_longer_open_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     once = Once(f"sqlite:///{tmp_path}/once.db")
@@ -220,7 +220,7 @@ def test_a_client_whose_async_client_can_no_longer_open_its_file_closes(
     once.close()
 
 
-def test_closing_opens_nothing_that_was_not_open(tmp_path: Path) -> None:
+def test_closing_does_not_open_a_store_that_was_never_used(tmp_path: Path) -> None:
     with Once(f"sqlite:///{tmp_path}/once.db") as once:
         assert once.aio is not None
     assert list(tmp_path.iterdir()) == []

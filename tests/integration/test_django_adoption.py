@@ -122,7 +122,7 @@ def test_a_project_adopts_it_while_it_serves_requests(
                 old.stop()
                 traffic.wait()
                 observing.post("/adopted", session, "repeated-later", reference="repeated-later")
-                for _ in range(2):  # nothing else makes sure that this server gets the second of two deliveries
+                for _ in range(2):  # nothing else guarantees that this server gets the second of two deliveries
                     observing.post("/adopted", session, "repeated-here", reference="repeated-here")
                 traffic.switch("enforced", [enforcing])
                 observing.stop()

@@ -127,7 +127,7 @@ def test_a_caller_that_cannot_open_a_file_does_not_close_it_for_the_others(
     run(store.close())
 
 
-def test_a_caller_waits_for_another_that_opens_a_file_no_longer_than_for_the_file(
+def test_waiting_for_another_caller_that_opens_the_file_ends_at_the_open_timeout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, opening, go = SQLiteStore(tmp_path / "once.db"), threading.Event(), threading.Event()
@@ -151,7 +151,7 @@ def test_a_caller_waits_for_another_that_opens_a_file_no_longer_than_for_the_fil
     run(store.close())
 
 
-def test_a_first_call_gives_up_as_early_as_any_other_if_the_server_does_not_answer(
+def test_the_first_call_gives_up_as_soon_as_any_other_if_the_server_does_not_answer(
     proxied: tuple[Proxy, Store],
 ) -> None:
     proxy, store = proxied
@@ -163,7 +163,7 @@ def test_a_first_call_gives_up_as_early_as_any_other_if_the_server_does_not_answ
         assert time.monotonic() - since < 20
 
 
-def test_a_call_that_opens_the_store_of_a_client_that_is_closed_meanwhile_is_refused(
+def test_a_call_is_refused_if_its_client_is_closed_while_the_call_opens_the_store(
     proxied: tuple[Proxy, Store],
 ) -> None:
     proxy, store = proxied

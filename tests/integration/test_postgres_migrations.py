@@ -217,9 +217,7 @@ def test_a_migration_that_waited_for_another_sees_the_tables_of_the_other(name: 
     run(store.close())
 
 
-def test_a_migration_while_opening_may_take_longer_than_the_rest_of_it(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_migration_may_take_longer_than_the_timeout_for_opening(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onceward.stores.postgres.store.OPEN_TIMEOUT", 2.0)
     apply = schema.apply
 

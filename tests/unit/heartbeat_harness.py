@@ -22,7 +22,7 @@ LEASE = 600
 
 
 class HeldLease:
-    """A lease without an attempt."""
+    """A lease that belongs to no attempt."""
 
     heartbeat: int | None = None
     renew_at = 0.0

@@ -384,5 +384,7 @@ def test_a_call_after_a_block_without_a_value_says_why_it_has_no_result() -> Non
 
     with once.claim("order:1", name="work"):
         pass
-    with pytest.raises(ResultNotStored, match=r"a block, or an operator, completed .* without one .*complete\(value\)"):
+    with pytest.raises(
+        ResultNotStored, match=r"a block or an operator completed .* without a value .*complete\(value\)"
+    ):
         typed("order:1")

@@ -244,7 +244,7 @@ def test_parking_another_workers_record_is_reported_as_lost_and_not_as_parked() 
 SILENT, LOUD = (Level.DEBUG, Level.INFO), (Level.WARNING, Level.ERROR)
 
 
-def test_a_call_that_waits_long_says_so_once() -> None:
+def test_a_long_wait_is_reported_once() -> None:
     once, waiting = Once(MemoryStore(), on_running="wait", wait="2m", lease="60s"), threading.Event()
     events: list[Event] = []
     once.subscribe(events.append)
@@ -330,7 +330,7 @@ def test_no_event_is_left_without_a_test_of_its_level() -> None:
     assert {name for name, _ in marks[0].args[1]} == set(LEVELS)
 
 
-def test_the_page_about_events_lists_each_with_its_level() -> None:
+def test_the_page_about_events_lists_every_event_with_its_level() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "events.md").read_text("utf-8")
     assert dict(re.findall(r"^\| `(\w+)` \| (\w+) \|", page, re.MULTILINE)) == {
         name: level.name for name, level in LEVELS.items()
@@ -469,7 +469,7 @@ def test_events_are_counted_even_without_listeners(client: SyncClient) -> None:
 
 
 @pytest.mark.parametrize(("level", "shown"), [(logging.WARNING, False), (logging.DEBUG, True)])
-def test_the_error_of_failed_work_is_in_no_field_unless_its_message_may_be_logged(
+def test_a_log_record_contains_the_exception_only_if_its_message_may_be_logged(
     level: int, shown: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(level, "onceward.raised")

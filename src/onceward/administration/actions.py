@@ -50,7 +50,7 @@ class Action(Struct, frozen=True, kw_only=True):
 
     - `release`: let a PENDING record whose owner is dead run again.
     - `retry`: make a FAILED record claimable now; let a saga continue.
-    - `resolve`: record how an attempt ended that is PARKED, or whose owner is dead: `finding` is applied, not_applied
+    - `resolve`: record how the attempt ended, if it is PARKED or its owner is dead: `finding` is applied, not_applied
       or abandon. With `undo`, a saga is undone.
     - `forget`: free the key, so that the next delivery runs as new work.
 
@@ -176,7 +176,7 @@ def _release(action: Action, record: Record, now: int) -> Resolve:
     if may_have_happened and not action.force:
         raise ActionRefused(
             f"its worker stopped, and the effect may have happened (after_crash={record.after_crash.name.lower()}) "
-            f"→ find out, then {resolve_hint(record.key)}; with force it runs again"
+            f"→ find out, then {resolve_hint(record.key)}; to run it again anyway, use force"
         )
     return Resolve(
         record.id,

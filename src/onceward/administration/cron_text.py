@@ -63,7 +63,7 @@ def _step(field: str, unit: str) -> str:
 
 
 def _date_text(day: str, weekday: str) -> str:
-    """Return on which days, or "" for every day."""
+    """Return the days as text, or "" for every day."""
     texts = []
     if day not in EVERY:
         texts.append("on the last day of the month" if day.upper() == "L" else f"on day {day} of the month")

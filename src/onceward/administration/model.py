@@ -239,7 +239,7 @@ class ScheduleRow(Struct, frozen=True, kw_only=True):
     def standing(self) -> str:
         """Its state in one word: paused, overdue, running, failing (the last run failed or is parked), new, or ok.
 
-        new: no runner has started it.
+        `new` means that no runner has started it yet.
         """
         if self.paused:
             return "paused"

@@ -28,13 +28,13 @@ MAX_ENTRIES: Final = 50
 
 _CLAIMS: Final = ("claimed", "taken_over")
 _SAME: Final = {"taken_over": "claimed", "created": "claimed"}
-"""Events that say the same about one claim: only one of them is shown."""
+"""Events that say the same about one claim: the timeline shows only one of them."""
 
 _BY_CALLERS: Final = ("replayed", "mismatch")
 """Deliveries to a key that already has an owner. Their sender is not known."""
 
 _AFTER_A_CRASH: Final = ("Lapsed", "AttemptsUsedUp")
-"""Why a claim parks a key whose owner stopped renewing its lease. The sender of that claim is not known."""
+"""The error types of a key that a claim parks because its owner stopped renewing. That claim's sender is not known."""
 
 _ENDINGS: Final = {
     RecordState.COMPLETED: "completed",
@@ -105,7 +105,7 @@ def gaps(record: Record, history: Sequence[HistoryEvent] | None) -> list[str]:
         lines.append('Only clients with history="all" record replays, renewals and calls without problems.')
     lines.append(
         f"Workers write events every {WRITE_INTERVAL:.0f} s, so the latest may be missing; "
-        "a killed process loses what it has not written."
+        "a killed process loses the events that it has not written."
     )
     return lines
 
@@ -190,7 +190,7 @@ def _taken_over(event: HistoryEvent, before: str) -> str:
 
 def _renewed(event: HistoryEvent, _before: str) -> str:
     if not event.count:
-        return "renewed its lease most recently"
+        return "last renewed its lease"
     return f"renewed its lease {_times(event)}"
 
 

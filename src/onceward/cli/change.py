@@ -117,8 +117,8 @@ def release(*, key: str, force: bool, why: str, yes: bool) -> None:
     renew nor complete. Attempts, notes and derived keys are kept. The lease must have expired; use --force to release
     a record with a live owner. This does not stop the owner's process: stop it first.
 
-    If the work is declared with after_crash="park" or verify, its effect may have happened, and release refuses it.
-    Find out, then use `onceward resolve`, or --force.
+    If the work is declared with after_crash="park" or verify, its effect may have happened, so this command refuses.
+    Find out, then use `onceward resolve`; or use --force to run the work again anyway.
 
     \b
     Examples:
@@ -196,7 +196,9 @@ def resolve(
     why: str,
     yes: bool,
 ) -> None:
-    """Record how the attempt of a PARKED record ended, after you have found out.
+    """Record how an attempt ended, after you have found out.
+
+    The record must be PARKED, or PENDING with an expired lease: then its worker died.
 
     With --app, the result is checked against the return type of the function, and stored as a call would store it.
     Without it, the result is stored as plain JSON values, not encrypted. It is not written to the audit trail.
@@ -231,7 +233,10 @@ def resolve(
         window, action = _with_window(action, run(declared_window(store, record.scope)))
         check_allowed(action, record, now, encode)
         if finding == "applied" and result is None:
-            click.echo("Without --result, deliveries get null, or ResultNotStored if its type is another.", err=True)
+            click.echo(
+                "Without --result, later calls return None, or raise ResultNotStored if the type excludes None.",
+                err=True,
+            )
         ask(f"Resolve 1 record as {finding.replace('_', ' ')}", [record_line(record, now)], yes=yes)
         change(store, action, [record], why, encode)
     if finding != "not_applied":

@@ -82,7 +82,7 @@ class Administration(BaseClient):
         )
 
     def resolve(self, key: Any, finding: applied | Finding, *, name: str | None = None, why: str | None = None) -> None:
-        """Resolve a PARKED attempt: state whether its work took effect.
+        """Resolve an attempt that is PARKED, or whose worker died: state whether its work took effect.
 
         Args:
             key: The key, a `Key` object, or the readable key that a listing shows.
@@ -92,7 +92,8 @@ class Administration(BaseClient):
             why: The reason. With it, the change is written to the audit trail.
 
         Raises:
-            NotAcquired: The record under this key is missing or not PARKED, or it has changed in the meantime.
+            NotAcquired: The record under this key is missing, or has changed in the meantime. Or it is neither PARKED,
+                nor PENDING with an expired lease.
             ConfigurationError: The value cannot be stored. If the key belongs to a function of this client, the value
                 must have its return type.
         """

@@ -312,8 +312,9 @@ class AsyncOnce(AsyncAdministration, AsyncFeatures, OperationDecorator[AsyncDeco
 
         Args:
             timeout: How many seconds to wait for running work. Work that takes longer is reported; its key is free when
-                its lease expires. Work that calls `close` itself, or is interrupted by a signal handler that does, is
-                not waited for: the store stays open, so that its result can be stored. Close again afterwards.
+                its lease expires. If the work itself calls `close`, or a signal handler that interrupts it does,
+                `close` does not wait for that work. It leaves the store open, so that the result can be stored. Call
+                `close` again afterwards.
         """
         self.stop()
         drained = await asyncio.to_thread(
@@ -370,7 +371,7 @@ def close_async_twin(engine: Engine) -> None:
     """Close the async engine of a sync client, without an event loop. The store may be down."""
     if engine.opened:
         with suppress(StoreError):
-            run(engine.store.open(ThreadRuntime()))  # closes with this runtime: its loop may have ended
+            run(engine.store.open(ThreadRuntime()))  # `close` then uses this runtime: the event loop may have ended
         run(engine.store.close())
     close_loop(engine)
 

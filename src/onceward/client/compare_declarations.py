@@ -1,8 +1,8 @@
 """Warn if a deployment changes the declaration of an operation, and explain the effect on existing keys.
 
 Each operation's declaration is stored as the latest state of an entity, so it does not appear among the records. A
-client reads all of them in one call when it opens the store, and writes those that are new or have changed. Operations
-that are declared later are compared before the next call.
+client reads all of them in one call when it opens the store, and writes those that are new or have changed. It compares
+operations that are declared later before the next call.
 """
 
 from __future__ import annotations

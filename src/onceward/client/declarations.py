@@ -1,4 +1,4 @@
-"""Which operations a client has declared, to compare them with earlier deployments before its next call."""
+"""The operations that a client has declared, to compare them with earlier deployments before the next call."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DeclaredOperations:
 
 
 class DeclaringEngine(Engine):
-    """An engine that compares the declarations when it opens the store, and later ones with the next call."""
+    """An engine that compares declarations when it opens the store. It compares later ones before the next call."""
 
     declared: DeclaredOperations
 

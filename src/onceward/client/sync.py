@@ -324,8 +324,9 @@ class Once(Administration, Features, OperationDecorator[Decorator, SkippingDecor
 
         Args:
             timeout: How many seconds to wait for running work. Work that takes longer is reported; its key is free when
-                its lease expires. Work that calls `close` itself, or is interrupted by a signal handler that does, is
-                not waited for: the store stays open, so that its result can be stored. Close again afterwards.
+                its lease expires. If the work itself calls `close`, or a signal handler that interrupts it does,
+                `close` does not wait for that work. It leaves the store open, so that the result can be stored. Call
+                `close` again afterwards.
         """
         from onceward.locks.flow import held_here  # imported here, as in `map`
 

@@ -55,7 +55,7 @@ async def acquire(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool
         found = iter(await acquire(engine, free, may_wait=may_wait)) if free else iter(())
         return [next(found) if error is None else error for error in blocked]
     answers = await send_claims(engine, attempts)
-    if engine.stopping:  # `stop` was called after the claims were sent: the caller releases the granted ones
+    if engine.stopping:  # `stop` was called after the claims were sent: the caller releases those that were granted
         engine.refuse_to_claim()
     refusals: list[Refusal] = [None] * len(attempts)
     for index, one in enumerate(attempts):
@@ -211,7 +211,7 @@ async def wait_for_key(attempt: Attempt) -> Refusal:
 
 
 def _emit_waiting(engine: Engine, key: Key, answer: Answer, lease: float | None, left: float) -> None:
-    """Emit the event of a call that waits for another worker. Without it, the wait would show nothing until it ends."""
+    """Emit the event of a call that waits for another worker. Without it, no log line would explain a long wait."""
     ends = "" if lease is None else f"; its lease ends in {lease:.0f} s unless it is renewed"
     reason = f"another worker is processing this key{ends}; this call waits {left:.0f} s more"
     engine.emit("waiting", key, answer.record, reason=reason)

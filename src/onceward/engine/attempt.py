@@ -142,7 +142,7 @@ class Attempt:
         self.integration: Integration | None = None  # completes the claim instead of the work
         self.canceller: Canceller | None = None  # must be notified when the work ends
         self.retry_until = math.inf  # when to stop repeating a settlement, on our own clock
-        self.asked_again = False  # the first settlement got no answer: a later answer may be about it
+        self.asked_again = False  # the store did not answer the first settlement: a later answer may be about it
         self.unprotected = ""  # why an UNPROTECTED attempt has no claim
         self._reference: ref[Attempt] | None = None  # set while it is the current attempt
         # The lease, which the heartbeat renews (`lease.py`).

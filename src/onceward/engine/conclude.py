@@ -66,7 +66,9 @@ def completion_outcome(attempt: Attempt, value: Any, answer: Answer, reason: str
 def unconfirmed_outcome(attempt: Attempt, value: Any, error: BaseException) -> Outcome[Any]:
     """Return the outcome of work that is done but whose result the store did not confirm."""
     if attempt.engine.closed:
-        return _report_unknown(attempt, value, "the client was closed before the work ended; close(timeout=…) waits")
+        return _report_unknown(
+            attempt, value, "the client was closed before the work ended; pass a longer timeout to close()"
+        )
     return _report_unknown(attempt, value, repr(error))
 
 

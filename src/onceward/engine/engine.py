@@ -98,7 +98,7 @@ class Engine:
         self.shield: Finish = _finish_inline if store.inline else runtime.shield
         self.opened = False
         self.prepared = False
-        """Whether a call may claim at once: the store is open, and every operation that was declared is compared."""
+        """Whether a call may claim immediately: the store is open, and no declared operation remains to be compared."""
 
     def count_by_scope(self) -> None:
         """Count events by scope from now on, if the bus has totals. Clients without counters pay nothing for it."""
@@ -106,7 +106,7 @@ class Engine:
             self.wants, self.emit_wanted = WANT_ALL, self.bus.totals.emitter(self.bus, self._emit_event)
 
     def is_ready(self) -> bool:
-        """Check that this is the right runtime and that claiming is allowed. False: await `ready` first."""
+        """Check that this is the right runtime and that claiming is allowed. If False, await `ready` first."""
         self.runtime.check()
         if self.stopping:
             self.refuse_to_claim()
@@ -119,23 +119,23 @@ class Engine:
         raise Stopping("this process has stopped claiming", hint="deliver it to another process")
 
     async def ready(self) -> None:
-        """Check like `is_ready`, and open the store if it is not open."""
+        """Check like `is_ready`, open the store if it is not open, and compare new declarations."""
         if self.is_ready():
             return
         if not self.opened:
             await self._open_store()
             self.opened = True
-        self.prepared = True  # before: an operation that is declared meanwhile is compared with the next call
+        self.prepared = True  # set first: the next call compares operations that are declared in the meantime
         await self.prepare()
 
     async def prepare(self) -> None:
-        """Do what is due after the store was opened, or after an operation was declared."""
+        """Prepare for the next claim. Called after the store was opened, or after an operation was declared."""
 
     async def _open_store(self) -> None:
         try:
             await self.store.open(self.runtime)
         except StoreError as error:
-            if self.closed:  # while it was opened: the store is not down
+            if self.closed:  # it was closed while this call opened the store: that is not an outage
                 self.refuse_to_claim()
             if isinstance(error, StoreNotSetUp):
                 self.report("not_set_up", str(error))
@@ -215,7 +215,7 @@ _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 def _forget_parents_claims() -> None:
-    """Forget calls of the parent's threads: they never end in a forked child."""
+    """Forget the calls of the parent's threads: in a forked child, they never end."""
     for engine in tuple(_engines):
         engine.claims_in_flight.clear()
 

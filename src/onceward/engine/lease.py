@@ -24,5 +24,5 @@ class Lease(Protocol):
 
     @property
     def is_settling(self) -> bool:
-        """Whether its owner is settling it. If so, a LOST answer to a renewal means nothing."""
+        """Whether its owner is settling it. If so, ignore a LOST answer to a renewal."""
         ...

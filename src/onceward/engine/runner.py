@@ -81,7 +81,7 @@ def lookup_outcome(engine: Engine, job: Job) -> Replayed[Any] | None:
     if look is None or switch.off or key is NO_KEY or not engine.rollout.enforces:
         return None
     engine.runtime.check()  # before a lookup that may block
-    if engine.stopping or not engine.prepared:  # the claim raises, or opens the store
+    if engine.stopping or not engine.prepared:  # leave it to the claim, which raises or opens the store
         return None
     try:
         done = look(key.id, job.fingerprint)

@@ -1,8 +1,8 @@
 """Keys from templates with arguments, such as `"email:{prospect_id}"`.
 
 A field is a parameter, or a value inside one: `{order.id}`, `{payload[id]}` (both mean an item of a mapping, an index
-of a sequence, else an attribute). Each value is converted to text, so `5` and `"5"` are one key (`placeholder_text`, at
-the end, has the texts). The key consists of the literals and the texts between them, encoded separately: `"a:b", "c"`
+of a sequence, else an attribute). Each value is converted to text, so `5` and `"5"` are one key (`placeholder_text`
+lists the texts). The key consists of the literals and the texts between them, encoded separately: `"a:b", "c"`
 and `"a", "b:c"` are two keys. Renaming a parameter does not change the key. A template without fields, or with one
 field and no other text, has the same key as its text.
 """
@@ -216,7 +216,7 @@ def placeholder_text(value: object, field: str) -> str:
     | `datetime` with a time zone             | in UTC: `2026-01-31T12:00:00+00:00`                |
     | member of an `Enum`                     | the text of its value                              |
 
-    Other types have several usual texts (`1.0` or `1`, `True` or `true`).
+    Other types have several usual texts (`1.0` or `1`, `True` or `true`), so they raise.
     """
     while isinstance(value, Enum):
         value = value.value

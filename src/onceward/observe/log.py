@@ -59,7 +59,7 @@ def log_raised(error: object, key: str) -> None:
             type(error).__qualname__,
             message,
             where,
-            extra={"onceward_error": error} if with_message else None,  # a handler may print what it gets
+            extra={"onceward_error": error} if with_message else None,  # a log handler may print every field
         )
 
 

@@ -67,7 +67,7 @@ class AsyncFunction(BaseFunction[P, T]):
         return await records.forget(self.engine, await key_of(self, args, kwargs), force=False)
 
     async def resolve(self, finding: applied | Finding, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Resolve the PARKED attempt of a call with these arguments.
+        """Resolve the attempt of a call with these arguments that is PARKED, or whose worker died.
 
         Args:
             finding: `applied(value)` completes the record with this result. `not_applied` lets the next call run.
@@ -76,7 +76,8 @@ class AsyncFunction(BaseFunction[P, T]):
             kwargs: Keyword arguments of the function.
 
         Raises:
-            NotAcquired: The record for these arguments is missing or not PARKED.
+            NotAcquired: The record for these arguments is missing, or it is neither PARKED, nor PENDING with an expired
+                lease.
             ConfigurationError: The value does not have the return type of the function.
         """
         operation = self.operation

@@ -1,4 +1,4 @@
-"""Why a result was not stored. The record notes the reason; the error of a later replay quotes it and adds a hint."""
+"""Why a result was not stored. The record contains the reason; the error of a later replay adds a hint."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ NOT_NAMED: Final = "is not named in the return annotation"
 NOT_FOUND_BY_NAME: Final = "cannot be found by its name in its module"
 LIMIT: Final = "and the limit is"
 OVER_LIMIT: Final = "larger than max_response"
-COMPLETED_WITHOUT: Final = "a block, or an operator, completed the key without one"
+COMPLETED_WITHOUT: Final = "a block or an operator completed the key without a value"
 MAX_LENGTH: Final = 300  # characters
 
 _HINTS: Final = {
     NOT_NAMED: "annotate the function's return type: -> Receipt",
     NOT_FOUND_BY_NAME: "declare the class: once.claim(key, type=Receipt), or define it at the top of its module",
     OVER_LIMIT: "increase max_response=, or send a smaller response",
-    COMPLETED_WITHOUT: "pass a value to claim.complete(value) in a block, and --result to onceward resolve",
+    COMPLETED_WITHOUT: "in a block, call claim.complete(value); in the shell, pass --result to onceward resolve",
     LIMIT: "raise max_result_bytes, or return a reference to it",
 }
 _DEFAULT_HINT: Final = "return something storable, or declare store_result=False"

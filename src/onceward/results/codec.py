@@ -202,8 +202,8 @@ class Codec:
     def lacks_result(self, data: bytes) -> bool:
         """Return whether the stored result is null, although the declared type does not allow None.
 
-        A function cannot store that. A `with` block did that completed without a value, or an operator who resolved the
-        key without a result.
+        A function cannot store that. Either a `with` block completed without a value, or an operator resolved the key
+        without a result.
         """
         return data == _ENCODED_NONE and not self._returns_none
 

@@ -133,8 +133,9 @@ class Heartbeat:
     ) -> bool:
         """Wait until no claim is in flight and no lease is held. Then report leases that are still held: they expire.
 
-        `own` are locks of the caller, which it cannot release while it waits here. `callers` are claims whose work is
-        the caller, and cannot end while it waits here. If one is held, return False: the store must stay open for it.
+        `own` are locks of the caller, which cannot release them while it waits here. `callers` are the claims whose
+        work makes this call: that work cannot end while it waits here. If one is still held, return False: the store
+        must stay open for it.
         """
         began = time.monotonic()
         reported = timeout <= QUIET_WAIT
@@ -149,7 +150,7 @@ class Heartbeat:
             time.sleep(0.01)
         running = [hold for hold in self.held() if hold in callers]
         for hold in running:
-            self._emit("still_held", hold, reason="its own work called close: the store stays open for it")
+            self._emit("still_held", hold, reason="its own work is calling close: the store stays open for it")
         if not running:
             self._emit_still_held("closed anyway: the key is free when its lease expires")
         return not running

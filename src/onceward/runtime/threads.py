@@ -23,7 +23,7 @@ from .thread_batcher import ThreadBatcher
 T = TypeVar("T")
 
 POLL_INTERVAL = 0.5
-"""Seconds between two checks of whether a sleep should end: a signal handler may call `stop()`, but it cannot safely
+"""Seconds between two checks of whether a sleep should end: a signal handler may call `stop()`, but cannot safely
 notify a sleeping thread."""
 
 
@@ -57,8 +57,8 @@ def _renew_numbers() -> None:
 def nonce() -> bytes:
     """Return the random id of one claim call, for both runtimes.
 
-    It is a random prefix and a counter: as unique as 16 random bytes, and ten times faster. A forked process renews the
-    prefix.
+    It is a random prefix and a counter: as unique as 16 random bytes, and ten times faster. A forked process gets a
+    new prefix.
     """
     return next(_numbers).to_bytes(16, "big")
 

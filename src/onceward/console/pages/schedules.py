@@ -38,7 +38,7 @@ SLOT_COLUMNS = (
 NO_RUNNER = Empty(
     "No runner has started this schedule", "Start one: onceward schedule MODULE:APP", "onceward schedule shop.jobs:once"
 )
-NO_SLOTS = Empty("No slot has been due yet", "A runner has started this schedule. Its next slots are on this page.")
+NO_SLOTS = Empty("No slot has been due yet", "A runner has started this schedule. This page lists its next slots.")
 
 
 @PAGE.get()

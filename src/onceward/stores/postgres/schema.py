@@ -21,7 +21,7 @@ from .statements import Statements, migration
 LATEST: Final = 1
 """The number of migrations. Migration n is `migrations/000n.sql`. Never edit a released one."""
 
-MIGRATION_TIMEOUT: Final = 30.0  # seconds; it may have to wait for other transactions
+MIGRATION_TIMEOUT: Final = 30.0  # seconds; a migration may have to wait for other transactions
 LOCK_NOT_AVAILABLE: Final = "55P03"
 LOCK_TIMEOUT: Final = 500  # ms
 RETRY_DELAY: Final = 0.2  # seconds

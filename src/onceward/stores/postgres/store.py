@@ -54,7 +54,7 @@ T = TypeVar("T")
 MAX_IN_FLIGHT = 2
 """Calls in flight, each on its own connection: the server works on one while we process the other's answer."""
 
-OPEN_TIMEOUT = 5.0  # seconds; the same as that of most calls
+OPEN_TIMEOUT = 5.0  # seconds; most calls have the same timeout
 STATUS_POLL = 0.02  # seconds between two queries for the status of an open transaction
 RETRY_DELAY = 0.005  # seconds before a retryable error is retried
 

@@ -82,7 +82,7 @@ class SQLiteConnection:
         If it fails, the connection stays open for other callers: each call connects by itself until one succeeds.
         """
         deadline = time.monotonic() + OPEN_TIMEOUT
-        self.is_open = True  # without the lock: another opener may hold it until its own deadline
+        self.is_open = True  # without the lock: another caller that opens the file may hold it until its own deadline
         self.run(deadline, _do_nothing)
 
     def close(self) -> None:

@@ -125,7 +125,7 @@ class SQLiteStore(
         return self._path, self._synchronous, self._clock, self._migrate
 
     async def open(self, runtime: Runtime) -> None:
-        self._runtime = runtime  # also if it fails: `close` uses it
+        self._runtime = runtime  # set even if opening fails, because `close` uses it
         await runtime.offload(self._connection.open)
         if self.inline:  # calls in memory never wait, so batching would only delay them
             return

@@ -70,9 +70,9 @@ class StaleCache(Exception):
 class RecordCache:
     """The records that this store read or wrote last, so that it need not read them again.
 
-    Never trusted: a statement based on it compares, and writes nothing if the stored record has changed.
+    The store never trusts it: a statement based on it compares, and writes nothing if the stored record has changed.
 
-    Used with the connection's lock held, except for `add_missing`, which is one step.
+    Hold the connection's lock to use it, except for `add_missing`, which is atomic.
     """
 
     __slots__ = ("_granted", "_missing")
