@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sqlite3
 import threading
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -224,3 +226,38 @@ def test_closing_does_not_open_a_store_that_was_never_used(tmp_path: Path) -> No
     with Once(f"sqlite:///{tmp_path}/once.db") as once:
         assert once.aio is not None
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.finding("N69")
+def test_a_claim_that_fails_because_its_client_was_closed_runs_nothing(tmp_path: Path) -> None:
+    url, work = f"sqlite:///{tmp_path / 'closing.db'}", Work()
+    once = Once(url, on_store_down="run", lease="5s")
+    once.run("warm", work, "warm")
+    blocker = sqlite3.connect(tmp_path / "closing.db", isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(once.run, "late", work, "late")
+        until(lambda: bool(once.engine.claims_in_flight))
+        once.close(timeout=0.1)
+        with pytest.raises(Stopping, match="this client was closed"):
+            call.result(TOO_LONG)
+    blocker.close()
+    assert work.done["late"] == 0
+
+
+@pytest.mark.finding("N69")
+def test_closing_ends_an_attempt_to_open_a_locked_file(tmp_path: Path) -> None:
+    blocker = sqlite3.connect(tmp_path / "locked.db", isolation_level=None)
+    blocker.execute("CREATE TABLE other (x)")
+    blocker.execute("BEGIN EXCLUSIVE")
+    once = Once(f"sqlite:///{tmp_path / 'locked.db'}")
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(once.run, "key", str)
+        until(lambda: bool(once.engine.claims_in_flight))
+        time.sleep(0.1)  # until it tries to connect
+        began = time.monotonic()
+        once.close(timeout=0.1)
+        assert time.monotonic() - began < 10, "an attempt to open takes up to 30 s"
+        with pytest.raises(Stopping, match="this client was closed"):
+            call.result(TOO_LONG)
+    blocker.close()

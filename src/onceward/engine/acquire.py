@@ -120,10 +120,13 @@ async def _claim_again(
 
 
 def _no_answer(engine: Engine, attempts: Sequence[Attempt], error: StoreError) -> StoreError:
-    """Note that the store did not answer. Return the error to raise."""
+    """Note that the store did not answer. Return the error to raise, or raise Stopping if the client was closed."""
     release_later(attempts)
     for one in attempts:
         one.move(UNKNOWN)
+    if engine.closed:  # while the claims were sent: the store is not down, so no work may run without a claim
+        engine.refuse_to_claim()
+    for one in attempts:
         emit_no_answer(engine, one.key, error)
     if isinstance(error, StoreUnavailable) and blocks_itself(engine):
         return StoreUnavailable(

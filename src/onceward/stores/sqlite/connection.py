@@ -90,8 +90,8 @@ class SQLiteConnection:
             raise Reentrant(
                 "a signal handler or __del__ closed the store while the same thread was inside a store call"
             )
+        self.is_open = False  # without the lock: ends a connection attempt that holds it
         with self._lock:
-            self.is_open = False
             self._disconnect()
             self._file = None
 
@@ -122,7 +122,7 @@ class SQLiteConnection:
                     database.close()
                 if not isinstance(error, sqlite3.Error) or not sqlite_errors.is_busy(error):
                     raise
-                if time.monotonic() > deadline:
+                if time.monotonic() > deadline or not self.is_open:
                     raise
             time.sleep(RETRY_DELAY)
         self._database, self._cursor, self._busy_range = database, cursor, NOT_SET
