@@ -110,7 +110,7 @@ def test_another_type_or_function_is_refused_and_nothing_changes(shop: Any, resu
 @pytest.mark.parametrize("finding", ["--applied", "--abandon"])
 def test_a_resolved_key_is_kept_for_the_window_that_its_operation_declares(shop: Any, finding: str) -> None:
     resolved = call("resolve", "wire:7", finding, "--yes")
-    assert "until its window has ended: forever, as the operation declares" in resolved.stderr
+    assert "until its window has ended: forever, as declared" in resolved.stderr
     assert shop.wire.read(7).valid_until is None
     resolved = call("resolve", "charge:7", finding, "--window", "forever", "--yes")
     assert "forever, from --window" in resolved.stderr

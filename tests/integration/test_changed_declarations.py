@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 
 from onceward import AsyncOnce, Once
 from onceward.administration.policy_text import declared_window
+from onceward.client import compare_declarations
+from onceward.operations.operation import Operation
 from onceward.runtime.threads import run
 from onceward.stores import MemoryStore
 
@@ -127,3 +130,18 @@ def test_a_store_that_cannot_compare_does_not_hold_up_the_work(url: str, monkeyp
 
     monkeypatch.setattr(SQLiteStore, "read_latest", fails)
     deployed(url)
+
+
+def test_a_function_that_is_decorated_for_each_request_is_compared_once(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[str] = []
+
+    async def record(store: object, states: object, operations: Sequence[Operation]) -> None:
+        compared.extend(str(one.policy.window) for one in operations)
+
+    monkeypatch.setattr(compare_declarations, "compare", record)
+    with Once(url, app="shop") as once:
+        for window in ("7d", "7d", "7d", "30d"):
+            once(key="charge:{n}", name="charge", window=window)(lambda n: n)(n=1)
+    assert compared == ["lasting 1w", "lasting 4w2d"]

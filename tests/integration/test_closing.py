@@ -261,3 +261,12 @@ def test_closing_ends_an_attempt_to_open_a_locked_file(tmp_path: Path) -> None:
         with pytest.raises(Stopping, match="this client was closed"):
             call.result(TOO_LONG)
     blocker.close()
+
+
+@pytest.mark.finding("N69")
+async def test_close_does_not_wait_for_a_lock_that_its_own_caller_holds(tmp_path: Path) -> None:
+    once = AsyncOnce(f"sqlite:///{tmp_path}/once.db")
+    lock = await once.try_lock("leader")
+    async with asyncio.timeout(TOO_LONG):
+        await once.close(timeout=10 * TOO_LONG)
+    assert lock is not None

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.parametrize("backend", ["memory", "sqlite", "postgres",
 
 def test_the_next_delivery_replays_what_the_operator_found(client: SyncClient) -> None:
     late = client.silent_owner("wire:1", after_crash="park")
-    with pytest.raises(NotAcquired, match="nothing to resolve"):
+    with pytest.raises(NotAcquired, match="nothing to resolve: its lease has not expired"):
         client.resolve("wire:1", applied("TX-1"))
     client.clock.advance("1h")
     client.resolve("wire:1", applied("TX-1"))

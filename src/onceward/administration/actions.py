@@ -19,7 +19,7 @@ from onceward.protocol.note import SAGA, note_without_input
 from onceward.protocol.record import AfterCrash, Record, RecordState
 from onceward.protocol.requests import Resolution, Resolve, Validity
 from onceward.protocol.transitions import Row, row_of
-from onceward.protocol.window import Window, parse_window
+from onceward.protocol.window import Window, parse_window, recorded_window
 from onceward.results.codec import PLAIN, Encoded, is_encrypted
 from onceward.results.stored_input import stored_input_bytes
 from onceward.sagas.admin import (
@@ -55,7 +55,7 @@ class Action(Struct, frozen=True, kw_only=True):
     - `forget`: free the key, so that the next delivery runs as new work.
 
     `force` includes records with a live owner. `result` is what deliveries get after `resolve` as applied, and `window`
-    how long they get it. Without `window`, it is the window that the operation declares, or 24 hours if it is unknown.
+    how long they get it. Without `window`, it is the window of the work, or 24 hours if it is unknown.
     """
 
     verb: Verb
@@ -142,11 +142,12 @@ def plan(
 ) -> Resolve | Forget:
     """Return the request for this record, or raise ActionRefused.
 
-    `encode` encodes the result of `resolve`. `declared` is the window of the operation, if it is known.
+    `encode` encodes the result of `resolve`. `declared` is the window of the operation, if it is known; the
+    window that the claim noted on the record takes precedence.
     """
     try:
         if action.verb == "resolve":
-            window = parse_window(action.window or declared or DEFAULT_WINDOW)
+            window = parse_window(action.window or recorded_window(record.note) or declared or DEFAULT_WINDOW)
             return _resolve(action, record, now, encode, window.validity(now))
         return _OTHERS[action.verb](action, record, now)
     except OncewardError as error:
@@ -200,6 +201,8 @@ def _resolve(action: Action, record: Record, now: int, encode: Encode, validity:
     abandons = action.undo or resolution is Resolution.ABANDON
     may_be_resolved = is_resolvable(record, now) and (record.state is RecordState.PARKED or not record.note.get(SAGA))
     if not may_be_resolved and not (abandons and may_be_abandoned(record, now)):
+        if row_of(record, now) is Row.PENDING_LIVE:
+            raise ActionRefused("there is nothing to resolve: its lease has not expired, so its worker may finish it")
         raise ActionRefused(f"there is nothing to resolve: it is {state_text(record, now)}, not PARKED")
     if action.undo and not record.note.get(SAGA):
         raise ActionRefused("it is not a saga: there is nothing to undo", usage=True)

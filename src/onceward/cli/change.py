@@ -27,7 +27,7 @@ from onceward.protocol.audit import signature
 from onceward.protocol.note import SAGA
 from onceward.protocol.ports import Filter, Store
 from onceward.protocol.record import Record
-from onceward.protocol.window import Window
+from onceward.protocol.window import Window, recorded_window
 from onceward.results.codec import Encoded
 from onceward.runtime.threads import run
 
@@ -203,8 +203,8 @@ def resolve(
     With --app, the result is checked against the return type of the function, and stored as a call would store it.
     Without it, the result is stored as plain JSON values, not encrypted. It is not written to the audit trail.
 
-    The record is kept for the window that its operation declares. For a key without a declared operation, such as one
-    of `once.run`, it is kept for --window, or 24 hours.
+    The record is kept for the window that was declared for its work, or 24 hours if that is unknown. --window sets
+    another one.
 
     For a saga, record how the step that blocks it ended (`onceward sagas` shows which). The next delivery or a
     recovery worker then continues the saga; after --abandon, it is undone. If the step was certainly not done and must
@@ -230,7 +230,7 @@ def resolve(
         record, now = find_one(store, key, scope())
         if app is not None and record.note.get(SAGA):
             raise CommandError("--app does not apply to sagas → resolve it in Python: saga.resolve(…)", Exit.USAGE)
-        window, action = _with_window(action, run(declared_window(store, record.scope)))
+        window, action = _with_window(action, recorded_window(record.note) or run(declared_window(store, record.scope)))
         check_allowed(action, record, now, encode)
         if finding == "applied" and result is None:
             click.echo(
@@ -248,7 +248,7 @@ def _with_window(action: Action, declared: Window | None) -> tuple[str, Action]:
     """Return which window applies, in words, and the action with it. The operation's own is the default."""
     setting = current_settings()["window"]
     if setting.source != "--window" and declared is not None:
-        return f"{declared}, as the operation declares", action
+        return f"{declared}, as declared", action
     return f"{setting.value}, from {setting.source}", replace(action, window=setting.value)
 
 

@@ -316,10 +316,13 @@ class AsyncOnce(AsyncAdministration, AsyncFeatures, OperationDecorator[AsyncDeco
                 `close` does not wait for that work. It leaves the store open, so that the result can be stored. Call
                 `close` again afterwards.
         """
+        from onceward.locks.flow import held_here  # imported here, as in `map`
+
         self.stop()
         drained = await asyncio.to_thread(
             self.heartbeat.drain,
             timeout,
+            own=held_here(),
             callers=running_here(),
             has_claims_in_flight=lambda: bool(self.engine.claims_in_flight),
         )

@@ -181,7 +181,7 @@ class Attempt:
             policy.after_crash,
             policy.max_attempts,
             engine.owner.name,
-            job.note,
+            {**job.note, **policy.window_note} if policy.window_note else job.note,
         )
 
     def unprotect(self, reason: str) -> None:

@@ -15,6 +15,7 @@ from onceward.protocol.ports import Filter
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, ExpectedRecord, Resolution, Resolve, Verdict
 from onceward.protocol.unstored import unstored_note
+from onceward.protocol.window import recorded_window
 from onceward.results.codec import Codec
 
 from .engine import Engine
@@ -136,6 +137,12 @@ def resolution_of(finding: applied | Finding) -> Resolution:
 
 
 def nothing_to_resolve(record: Record | None, key: Key) -> NotAcquired:
+    if record is not None and record.state is RecordState.PENDING:
+        return NotAcquired(
+            "nothing to resolve: its lease has not expired, so its worker may finish it",
+            key=key.text,
+            hint="wait until the lease has expired",
+        )
     return NotAcquired(
         f"nothing to resolve: it is {record.state if record else 'absent'}, not PARKED",
         key=key.text,
@@ -180,7 +187,8 @@ async def resolve_fetched(
     record, resolution = answer.record, resolution_of(finding)
     if record is None or not is_resolvable(record, answer.now):
         raise nothing_to_resolve(record, key)
-    validity = policy.window.validity(answer.now)
+    window = recorded_window(record.note) or policy.window
+    validity = window.validity(answer.now)
     if isinstance(finding, applied):
         encoded = await engine.encode(codec, finding.value, record.id, record.cycle)
         if encoded.data is None and codec.stores_results and finding.value is not None:

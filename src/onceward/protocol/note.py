@@ -1,9 +1,9 @@
 """Notes: small text metadata on a record.
 
 Names that begin with `onceward:` are reserved: the stored input of a call, the journal of a saga, why a result was not
-stored, and where a failure was raised. Every store writes notes with the claim, a renewal or a settlement, fenced by
-token and nonce, and keeps them when another worker takes over. That is all these features need, so they have no
-columns, tables or scripts of their own. Each of them has its own size limit.
+stored, where a failure was raised, and the window of work that may be parked. Every store writes notes with the claim,
+a renewal or a settlement, fenced by token and nonce, and keeps them when another worker takes over. That is all these
+features need, so they have no columns, tables or scripts of their own. Each of them has its own size limit.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ SAGA: Final = f"{RESERVED}saga"
 UNSTORED: Final = f"{RESERVED}unstored"
 """Why a result was not stored."""
 
+WINDOW: Final = f"{RESERVED}window"
+"""The window of work that may be parked, for the operator who resolves it. Not written if it is the default."""
 
 FRAME: Final = f"{RESERVED}frame"
 """The application's function that raised the last failure: `module.function:line`."""

@@ -13,6 +13,7 @@ from msgspec.structs import asdict
 from onceward.errors import ConfigurationError, OncewardWarning
 
 from .duration import Duration, format_duration, microseconds
+from .note import WINDOW
 from .reasons import Reasons, parse_reasons
 from .record import AfterCrash
 from .suggest import did_you_mean
@@ -113,12 +114,15 @@ class Settings(CommonSettings, total=False):
     on_done: OnDone
 
 
+DEFAULT_WINDOW = lasting("24h")
+
+
 class Policy(Struct, frozen=True, dict=True, kw_only=True):
     """The settings, with all durations in µs."""
 
     lease: int = 60 * SECOND
     heartbeat: int | None = None  # between two renewals; None: a fifth of the lease
-    window: Window = lasting("24h")
+    window: Window = DEFAULT_WINDOW
     on_running: OnRunning = "wait"
     wait: int = 75 * SECOND  # longer than the lease: a caller takes over from an owner that crashed
     on_done: OnDone = "replay"
@@ -180,6 +184,12 @@ class Policy(Struct, frozen=True, dict=True, kw_only=True):
             f"the window ({window}) is shorter than the sender's retry span ({format_duration(span)}): "
             "a late redelivery will run again"
         )
+
+    @cached_property
+    def window_note(self) -> dict[str, str]:
+        """What the claim notes about the window, so that an operator can resolve a parked record with it."""
+        may_be_parked = self.after_crash is not AfterCrash.RERUN or self.max_attempts
+        return {WINDOW: str(self.window)} if may_be_parked and self.window != DEFAULT_WINDOW else {}
 
     @cached_property
     def call_timeout(self) -> float:

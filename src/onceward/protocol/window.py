@@ -9,6 +9,7 @@ calendar("Europe/Berlin")      until the first instant of the next local date af
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Literal
@@ -18,6 +19,7 @@ from msgspec import Struct
 from onceward.errors import ConfigurationError
 
 from .duration import Duration, format_duration, microseconds
+from .note import WINDOW
 from .requests import FOREVER, Validity
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -136,6 +138,11 @@ def window_from_text(text: str) -> Window | None:
                 return None
     except ConfigurationError:  # written by another version
         return None
+
+
+def recorded_window(note: Mapping[str, str]) -> Window | None:
+    """Return the window that the claim wrote to the record's note; None if it wrote none."""
+    return window_from_text(note.get(WINDOW, ""))
 
 
 def next_local_date(instant: int, zone: str) -> int:

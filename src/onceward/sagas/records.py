@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from onceward.engine import records
 from onceward.engine.engine import Engine
 from onceward.engine.entry import Entry
+from onceward.errors import NotAcquired
 from onceward.keys.key import Key
 from onceward.protocol.audit import AuditSignature
 from onceward.protocol.note import SAGA
@@ -76,7 +77,11 @@ async def resolve(
     # An operator may abandon a saga even if it could still continue.
     abandons = resolution is Resolution.ABANDON and may_be_abandoned(record, answer.now)
     if record.state is not RecordState.PARKED and not abandons:
-        raise records.nothing_to_resolve(record, key)
+        raise NotAcquired(
+            f"nothing to resolve: the saga is {record.state}, not PARKED",
+            key=key.text,
+            hint="its next delivery or a recovery worker continues it",
+        )
     request = await resolution_request(engine, record, resolution, finding, codec)
     request = replace(request, validity=policy.window.validity(answer.now))
     await records.send_resolution(engine, key, request, resolution, signed)
