@@ -77,6 +77,13 @@ def test_before_find_a_new_owner_waits_for_the_time_that_the_lease_does_not_cove
     assert Policy().with_settings(rarely).wait_before_find == 5 * SECOND
 
 
+@pytest.mark.finding("N27")
+@pytest.mark.parametrize(("lease", "seconds"), [("60s", 600), ("10m", 600), ("15m", 900)])
+def test_a_result_is_sent_for_the_longer_of_the_lease_and_ten_minutes(lease: str, seconds: int) -> None:
+    assert with_one("lease", lease).settle_time == seconds * SECOND
+    assert with_one("lease", lease).with_settings({"settle_timeout": "5s"}).settle_time == 5 * SECOND
+
+
 def test_the_promised_defaults() -> None:
     policy = Policy()
     assert policy.lease == 60 * SECOND
