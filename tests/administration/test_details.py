@@ -130,7 +130,7 @@ def test_the_frame_is_the_application_function_that_called_the_library() -> None
         ("30 2 1 * *", "at 02:30 on day 1 of the month"),
         ("0 9 * * mon,wed", "at 09:00 on Monday and Wednesday"),
         ("0 0 1 1 *", "at 00:00 on day 1 of the month in January"),
-        ("15,45 * * * *", "at minute 15 and 45 of every hour"),
+        ("15,45 * * * *", "at minutes 15 and 45 of every hour"),
         ("30 0 3 * * *", "at 03:00:30 every day"),
         ("0 9 L * *", "at 09:00 on the last day of the month"),
         ("0 9 * * 5#2", "at 09:00 on 5#2"),

@@ -57,8 +57,9 @@ def _step(field: str, unit: str) -> str:
     start, slash, size = field.partition("/")
     if slash and start in EVERY and size.isdecimal():
         return f"every {int(size)} {unit}s"
-    if all(part.isdecimal() for part in field.split(",")):
-        return f"at {unit} {_listed([str(int(part)) for part in field.split(',')])}"
+    numbers = field.split(",")
+    if all(part.isdecimal() for part in numbers):
+        return f"at {unit}{'s' if len(numbers) > 1 else ''} {_listed([str(int(part)) for part in numbers])}"
     return f"at {unit}s {field}"
 
 
