@@ -50,6 +50,16 @@ def test_while_it_runs_a_second_delivery_is_not_acknowledged(client: SyncClient)
     assert endpoint.post(push({"order": 7})) == DUPLICATE
 
 
+@pytest.mark.finding("N15")
+@pytest.mark.parametrize("result", [None, {"order": 7}], ids=["None", "dict"])
+def test_the_result_of_a_handler_without_an_annotation_is_stored(client: SyncClient, result: Any) -> None:
+    endpoint = pubsub_of(client)
+    endpoint.on({"order"})(lambda message: result)
+    assert endpoint.post(push({"order": 7})) == APPLIED
+    assert endpoint.post(push({"order": 7})) == DUPLICATE
+    assert not client.events_named("result_not_stored")
+
+
 @pytest.mark.fault("F30")
 def test_after_a_crash_the_next_delivery_runs_it(client: SyncClient) -> None:
     endpoint = pubsub_of(client)

@@ -20,6 +20,9 @@ from .messages import Response, is_retryable_status
 WINDOW: Final = "7d"
 """As long as Pub/Sub keeps a message, and longer than any known webhook sender retries."""
 
+ANY_RESULT: Final = Any | Response
+"""The result of a handler without a return annotation: plain values, and a `Response`."""
+
 NO_ID: Final = b""
 """Id of a key that only appears in an event."""
 
@@ -59,7 +62,7 @@ class Work:
         self.handler = handler
         self._call = _async_call(handler) if is_async(once) else _sync_call(handler)
         annotation = result_annotation(handler)
-        self.codec = self.client.codec(Response if annotation is Any else annotation)
+        self.codec = self.client.codec(ANY_RESULT if annotation is Any else annotation)
 
     @property
     def engine(self) -> Engine:
