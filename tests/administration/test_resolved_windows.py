@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from onceward import Once, applied
-from onceward.administration.actions import Action, plan
+from onceward.administration.actions import Action, ActionRefused, plan
+from onceward.errors import ConfigurationError
 from onceward.http.push import InboundRequest, PubSubPush
 from onceward.http.wsgi import IdempotencyMiddleware
 from onceward.protocol.duration import microseconds
@@ -58,13 +59,22 @@ class Shop:
         body = {"message": {"messageId": "m", "data": data, "publishTime": "2026-01-01T00:00:00Z"}, "subscription": "s"}
         push.respond(InboundRequest("POST", {}, json.dumps(body).encode()))
 
-    def http(self) -> None:
+    def http(self) -> str:
+        """Send a request. Return its status."""
+        statuses: list[str] = []
+
         def app(environ: Any, start_response: Any) -> Any:
             return self.work()
 
         guarded = IdempotencyMiddleware(app, self.once, principal=lambda _: "ann", required=["/"], **SETTINGS)
         environ = {"REQUEST_METHOD": "POST", "PATH_INFO": "/", "HTTP_IDEMPOTENCY_KEY": '"k"', "HTTP_HOST": "a"}
-        list(guarded({**environ, "wsgi.input": io.BytesIO(), "wsgi.errors": io.StringIO()}, lambda *_: None))  # type: ignore[arg-type]
+        request: Any = {**environ, "wsgi.input": io.BytesIO(), "wsgi.errors": io.StringIO()}
+
+        def start_response(status: str, *_: Any) -> Any:
+            statuses.append(status)
+
+        list(guarded(request, start_response))
+        return statuses[0]
 
 
 @pytest.fixture
@@ -103,6 +113,19 @@ def test_resolve_in_python_uses_that_window_too(shop: Shop) -> None:
     shop.clock.advance("8d")
     shop.run()  # the stored result
     assert shop.calls == 1
+
+
+@pytest.mark.finding("N15")
+def test_a_request_cannot_be_resolved_with_a_result_because_its_client_expects_a_response(shop: Shop) -> None:
+    with suppress(TimeoutError):
+        shop.http()
+    record = parked_record(shop)
+    with pytest.raises(ActionRefused, match="it is an HTTP request"):
+        plan(Action(verb="resolve", finding="applied", result={"order": 7}), record, shop.clock.now())
+    with pytest.raises(ConfigurationError, match="it is an HTTP request"):
+        shop.once.using(tenant="ann").resolve("k", applied({"order": 7}), name="http")
+    shop.once.using(tenant="ann").resolve("k", applied(), name="http")
+    assert shop.http() == "410 Gone"
 
 
 def test_work_that_cannot_be_parked_notes_no_window(shop: Shop) -> None:

@@ -239,5 +239,30 @@ def test_settings_that_would_accept_tokens_of_others_are_refused(choices: dict[s
         google_oidc(settings.pop("audience"), **settings)
 
 
+@pytest.mark.finding("N46")
+def test_the_log_names_why_a_token_is_refused_and_the_response_does_not(server: KeyServer) -> None:
+    now = int(time.time())
+    refused = {
+        "missing_token": "",
+        "malformed_token": "Bearer no-token",
+        "wrong_audience": f"Bearer {token(aud='https://other.example')}",
+        "wrong_issuer": f"Bearer {token(iss='https://other.example')}",
+        "wrong_email": f"Bearer {token(email='other@example.com')}",
+        "unverified_email": f"Bearer {token(email_verified=False)}",
+        "expired": f"Bearer {token(iat=now - 7200, exp=now - 3600)}",
+        "unknown_key": f"Bearer {token('evil', 'unknown')}",
+        "bad_signature": f"Bearer {token('evil', 'old')}",
+    }
+    events: list[Any] = []
+    with Once("memory://") as once:
+        once.subscribe(events.append)
+        endpoint = PubSubPush(once, "orders", check=checked(server))
+        endpoint.on()(_never)
+        answers = [endpoint.respond(push({"n": 1}, headers={"authorization": sent})) for sent in refused.values()]
+    assert [event.reason for event in events if event.name == "rejected"] == list(refused)
+    assert {(answer.status, answer.body) for answer in answers} == {(401, answers[0].body)}
+    assert not any(sent.removeprefix("Bearer ") in repr(events) for sent in refused.values() if sent)
+
+
 def _never(message: Any) -> None:
     raise AssertionError(message)

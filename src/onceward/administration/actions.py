@@ -11,11 +11,11 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceward.engine.records import is_resolvable
+from onceward.engine.records import NO_RESPONSE, is_resolvable
 from onceward.errors import ConfigurationError, OncewardError
 from onceward.protocol.hints import cli_command, resolve_hint
 from onceward.protocol.message_note import is_parked_message
-from onceward.protocol.note import SAGA, note_without_input
+from onceward.protocol.note import HTTP_REQUEST, KIND, SAGA, note_without_input
 from onceward.protocol.record import AfterCrash, Record, RecordState
 from onceward.protocol.requests import Resolution, Resolve, Validity
 from onceward.protocol.transitions import Row, row_of
@@ -212,6 +212,8 @@ def _resolve(action: Action, record: Record, now: int, encode: Encode, validity:
         return resolve_request(record, _saga_decision(record, resolution, action.result), validity)
     request = Resolve(record.id, record.token, resolution, validity=validity, state_seen=record.state)
     if resolution is Resolution.APPLIED:
+        if action.result is not None and record.note.get(KIND) == HTTP_REQUEST:
+            raise ActionRefused(NO_RESPONSE, usage=True)
         encoded = encode(action.result, record)
         stored = encoded.data is not None
         if not stored and encode is encode_plain:

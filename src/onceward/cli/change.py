@@ -291,7 +291,8 @@ def _operation(found: Any, app: str, record: Record) -> Operation:
         operation = None if scope is None else found.declared_functions.find(scope)
     if not isinstance(operation, Operation):
         raise ConfigurationError(
-            f"{app} declares no function for {record.scope}", hint="name the client or the decorated function"
+            f"{app} declares no function for {record.scope}",
+            hint="name the decorated function or its client; omit --app for requests, messages, blocks and schedules",
         )
     if scope is None or (operation.scope.app, operation.scope.operation) != (scope.app, scope.operation):
         raise ConfigurationError(

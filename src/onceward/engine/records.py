@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from onceward.errors import AlreadyRunning, ConfigurationError, InvalidKey, NotAcquired, StoreBroken, VersionSkew
 from onceward.keys.key import Key
 from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
-from onceward.protocol.note import note_without_input
+from onceward.protocol.note import HTTP_REQUEST, KIND, note_without_input
 from onceward.protocol.policy import Finding, Policy, abandon, applied, not_applied
 from onceward.protocol.ports import Filter
 from onceward.protocol.record import Record, RecordState
@@ -150,6 +150,9 @@ def nothing_to_resolve(record: Record | None, key: Key) -> NotAcquired:
     )
 
 
+NO_RESPONSE = "it is an HTTP request, and its response is lost → resolve it without a result; its client then gets 410"
+
+
 def is_resolvable(record: Record, now: int) -> bool:
     """Return whether an operator may record how the attempt ended: it is PARKED, or its lease has expired."""
     from onceward.protocol.transitions import Row, row_of  # imported here: usually only stores need the table
@@ -190,6 +193,8 @@ async def resolve_fetched(
     window = recorded_window(record.note) or policy.window
     validity = window.validity(answer.now)
     if isinstance(finding, applied):
+        if finding.value is not None and record.note.get(KIND) == HTTP_REQUEST:
+            raise ConfigurationError(NO_RESPONSE, key=key.text)
         encoded = await engine.encode(codec, finding.value, record.id, record.cycle)
         if encoded.data is None and codec.stores_results and finding.value is not None:
             raise ConfigurationError(

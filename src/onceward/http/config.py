@@ -7,10 +7,11 @@ from datetime import timedelta
 from typing import Any, Final, Literal, TypedDict
 
 from onceward.client.base import BaseClient
-from onceward.engine.job import Job
+from onceward.engine.job import NO_NOTE, Job
 from onceward.errors import ConfigurationError, InvalidKey, MissingKey, OncewardError, ResultCorrupt, ResultNotStored
 from onceward.keys.key import Key, Scope, make_key
 from onceward.protocol.duration import Duration, microseconds
+from onceward.protocol.note import HTTP_REQUEST, KIND
 from onceward.protocol.outcome import Outcome, Replayed
 from onceward.protocol.policy import SECOND, ErrorTypes, OnLost, OnStoreDown, RetryDelay
 from onceward.protocol.record import AfterCrash
@@ -57,6 +58,9 @@ MAX_CACHED_SCOPES: Final = 10_000
 
 CLIENT_ERROR: Final = 400
 END_OF_STATUSES: Final = 600
+
+HTTP_NOTE: Final = {KIND: HTTP_REQUEST}
+"""On requests that may be parked."""
 
 SAFE_METHODS: Final = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"))
 
@@ -209,7 +213,8 @@ class IdempotencyConfig:
         own = make_key(self._scope_for(request.principal), key)
         fingerprint, parts = fingerprint_request(request, digest, own.id, self._fingerprint_key)
         is_async = self.engine.runtime.supports_cancellation
-        return Job(own, self.policy, self._codec, fingerprint, parts, is_async=is_async)
+        note = HTTP_NOTE if self.policy.may_be_parked else NO_NOTE
+        return Job(own, self.policy, self._codec, fingerprint, parts, is_async=is_async, note=note)
 
     def _scope_for(self, principal: str) -> Scope:
         scope = self._scopes.get(principal)

@@ -57,7 +57,7 @@ _DESCRIPTIONS: Final = {
     400: "Idempotency-Key is missing or malformed",
     401: "An Idempotency-Key belongs to a user: authenticate first",
     409: "The same request is being processed; Retry-After tells when to send it again",
-    410: "The request was done, but its response was too large to store",
+    410: "The request was done, but its response was not stored",
     413: "The body is too large",
     422: "This Idempotency-Key was used before with a different request",
     503: "Idempotency-Keys cannot be checked at the moment; Retry-After tells when to send the request again",

@@ -19,7 +19,7 @@ from onceward.protocol.duration import Duration, microseconds
 from onceward.protocol.policy import SECOND
 
 from .messages import InboundRequest
-from .tokens import Check
+from .tokens import MISSING_TOKEN, Check, Refusal, sent_bearer_token
 
 if TYPE_CHECKING:
     import jwt
@@ -30,6 +30,18 @@ ALGORITHMS: Final = ["RS256"]
 REQUIRED_CLAIMS: Final = ["aud", "iss", "exp", "iat", "email", "email_verified"]
 MAX_TOKEN: Final = 8192
 """Characters. Google's tokens have fewer than 2,000."""
+
+MALFORMED: Final = Refusal("malformed_token")
+REASONS: Final = {
+    "ExpiredSignatureError": "expired",
+    "ImmatureSignatureError": "not_yet_valid",
+    "InvalidAlgorithmError": "wrong_algorithm",
+    "InvalidAudienceError": "wrong_audience",
+    "InvalidIssuerError": "wrong_issuer",
+    "InvalidSignatureError": "bad_signature",
+    "MissingRequiredClaimError": "missing_claim",
+}
+"""Why a token is refused, by the error of PyJWT, which is imported only if it is used."""
 
 FETCH_TIMEOUT: Final = 5.0
 """Seconds to fetch the public keys."""
@@ -72,29 +84,34 @@ def google_oidc(
     leeway = microseconds(max_clock_skew, "max_clock_skew") / SECOND
     keys = _key_client(keys_url, keep_keys, refresh_interval)
 
-    def check(request: InboundRequest) -> bool:
-        kind, _, token = request.header("authorization").partition(" ")
-        token = token.strip()
-        if kind.lower() != "bearer" or not token or len(token) > MAX_TOKEN:
-            return False
+    def check(request: InboundRequest) -> bool | Refusal:
+        token = sent_bearer_token(request)
+        if not token:
+            return MISSING_TOKEN
+        if len(token) > MAX_TOKEN:
+            return MALFORMED
         claims = _verified(keys, token, audiences, trusted, leeway)
-        return claims is not None and claims["email_verified"] is True and claims["email"] in addresses
+        if isinstance(claims, Refusal):
+            return claims
+        if claims["email"] not in addresses:
+            return Refusal("wrong_email")
+        return True if claims["email_verified"] is True else Refusal("unverified_email")
 
     return check
 
 
 def _verified(
     keys: jwt.PyJWKClient, token: str, audiences: list[str], issuers: list[str], leeway: float
-) -> dict[str, Any] | None:
-    """Return the claims of a token with a valid signature, audience, issuer and time; else None."""
+) -> dict[str, Any] | Refusal:
+    """Return the claims of a token with a valid signature, audience, issuer and time; else why it is refused."""
     import jwt
 
     try:
         kid = jwt.get_unverified_header(token).get("kid")
     except jwt.PyJWTError:
-        return None
+        return MALFORMED
     if not isinstance(kid, str):
-        return None
+        return MALFORMED
     try:
         keys.get_jwk_set()  # fetched here, so that unusable keys are not mistaken for an unknown key below
     except (jwt.PyJWTError, ValueError) as error:
@@ -104,7 +121,7 @@ def _verified(
     except jwt.PyJWKClientConnectionError as error:
         raise KeysUnavailable("the public keys cannot be fetched again") from error
     except jwt.PyJWKClientError:
-        return None
+        return Refusal("unknown_key")
     try:
         claims: dict[str, Any] = jwt.decode(
             token,
@@ -115,8 +132,8 @@ def _verified(
             leeway=leeway,
             options={"require": REQUIRED_CLAIMS},
         )
-    except (jwt.PyJWTError, ValueError, TypeError):
-        return None
+    except (jwt.PyJWTError, ValueError, TypeError) as error:
+        return Refusal(REASONS.get(type(error).__name__, MALFORMED.reason))
     return claims
 
 

@@ -38,7 +38,7 @@ from .endpoint import MAX_BODY_BYTES, AsyncEndpoint, BaseEndpoint, Endpoint
 from .envelope import Envelope, PushMessage, parse_cloudevent, parse_pubsub
 from .messages import InboundRequest, Response, problem
 from .routing import RouteMatcher, Shape
-from .tokens import Check, bearer_token, query_token
+from .tokens import Check, Refusal, bearer_token, query_token
 
 __all__ = [
     "AsyncCloudEventsPush",
@@ -267,7 +267,7 @@ class BasePush(BaseEndpoint):
             return problem(503, "check_failed", "the check of the sender failed; deliver it again")
         if allowed:
             return None
-        self._emit_rejected("refused")
+        self._emit_rejected(allowed.reason if isinstance(allowed, Refusal) else "refused")
         return problem(401, "refused", "the token is not valid", [("www-authenticate", "Bearer")])
 
     def _emit_rejected(self, reason: str, error: str = "") -> None:

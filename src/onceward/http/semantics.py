@@ -6,7 +6,7 @@
 | no principal: the request is not authenticated       | 401, checked before anything else                       |
 | body over the limit                                  | 413                                                     |
 | done before, response stored                         | the stored response, and `Idempotency-Replayed: true`   |
-| done before, response too large to store             | 410: the work is not repeated, and its response is lost |
+| done before, response not stored                     | 410: the work is not repeated, and its response is lost |
 | another request with this key is running             | 409 and `Retry-After`                                   |
 | same key, different request                          | 422, and what differs                                   |
 | failed before and must not be retried (yet); parked  | 409                                                     |
@@ -279,7 +279,7 @@ _PROBLEM_TEXTS: Final[dict[type[OncewardError], tuple[str, str]]] = {
     ),
     errors.ResultNotStored: (
         "The response to this request was not stored",
-        "The request was done before, and is not repeated. Its response was too large to store, or could not be sent.",
+        "It was done before, and is not repeated. Its response was too large, or an operator recorded it as done.",
     ),
     errors.LeaseLost: (
         "Another attempt has taken over this request",

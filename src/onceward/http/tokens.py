@@ -4,17 +4,34 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 from urllib.parse import parse_qs
 
 from onceward.errors import ConfigurationError
 
 from .messages import InboundRequest
 
+
+class Refusal:
+    """The result of a check that refuses a request; it is false. `reason` is logged, never sent, and has no secrets."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+    def __bool__(self) -> bool:
+        return False
+
+
+MISSING_TOKEN: Final = Refusal("missing_token")
+WRONG_TOKEN: Final = Refusal("wrong_token")
+
 Check = Callable[[InboundRequest], Any]
 """Called before the body is read: `request.body` is empty.
 
-Return True to accept. Return False or raise ValueError or PermissionError to refuse. Other exceptions mean 503."""
+Return True to accept. To refuse, return False, or a `Refusal` that names the reason for the log, or raise ValueError or
+PermissionError. Other exceptions mean 503."""
 
 
 def bearer_token(*tokens: str) -> Check:
@@ -25,9 +42,11 @@ def bearer_token(*tokens: str) -> Check:
     """
     known = _known(tokens)
 
-    def check(request: InboundRequest) -> bool:
-        kind, _, token = request.header("authorization").partition(" ")
-        return kind.lower() == "bearer" and _is_one_of(known, token.strip())
+    def check(request: InboundRequest) -> bool | Refusal:
+        token = sent_bearer_token(request)
+        if not token:
+            return MISSING_TOKEN
+        return True if _is_one_of(known, token) else WRONG_TOKEN
 
     return check
 
@@ -40,11 +59,19 @@ def query_token(*tokens: str, parameter: str = "token") -> Check:
     """
     known = _known(tokens)
 
-    def check(request: InboundRequest) -> bool:
+    def check(request: InboundRequest) -> bool | Refusal:
         given = parse_qs(request.query).get(parameter, [])
-        return len(given) == 1 and _is_one_of(known, given[0])
+        if not given:
+            return MISSING_TOKEN
+        return True if len(given) == 1 and _is_one_of(known, given[0]) else WRONG_TOKEN
 
     return check
+
+
+def sent_bearer_token(request: InboundRequest) -> str:
+    """Return the token of `Authorization: Bearer …`, or "" if there is none."""
+    kind, _, token = request.header("authorization").partition(" ")
+    return token.strip() if kind.lower() == "bearer" else ""
 
 
 def _known(tokens: tuple[str, ...]) -> list[bytes]:

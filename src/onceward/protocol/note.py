@@ -29,6 +29,12 @@ UNSTORED: Final = f"{RESERVED}unstored"
 WINDOW: Final = f"{RESERVED}window"
 """The window of work that may be parked, for the operator who resolves it. Not written if it is the default."""
 
+KIND: Final = f"{RESERVED}kind"
+"""What the record describes, if that decides how an operator may resolve it."""
+
+HTTP_REQUEST: Final = "http request"
+"""The kind of a request whose stored result is its response."""
+
 FRAME: Final = f"{RESERVED}frame"
 """The application's function that raised the last failure: `module.function:line`."""
 

@@ -188,8 +188,12 @@ class Policy(Struct, frozen=True, dict=True, kw_only=True):
     @cached_property
     def window_note(self) -> dict[str, str]:
         """What the claim notes about the window, so that an operator can resolve a parked record with it."""
-        may_be_parked = self.after_crash is not AfterCrash.RERUN or self.max_attempts
-        return {WINDOW: str(self.window)} if may_be_parked and self.window != DEFAULT_WINDOW else {}
+        return {WINDOW: str(self.window)} if self.may_be_parked and self.window != DEFAULT_WINDOW else {}
+
+    @cached_property
+    def may_be_parked(self) -> bool:
+        """Whether a crash may park the work: at once, or after its last attempt."""
+        return self.after_crash is not AfterCrash.RERUN or self.max_attempts > 0
 
     @cached_property
     def call_timeout(self) -> float:
