@@ -61,6 +61,14 @@ def test_erase_says_if_nothing_matches() -> None:
 
 
 @pytest.mark.finding("N28")
+def test_a_scope_without_its_tenant_says_that_each_tenant_has_a_scope() -> None:
+    said = line(call("erase", "--scope", "shop/send", "--prefix", "mail:"))
+    assert "each tenant has a scope of its own (shop/send@TENANT): add --tenant TENANT" in said
+    assert "--tenant TENANT" not in line(call("erase", "--scope", "shop/sent", "--tenant", "acme"))
+    assert as_json("erase", "--scope", "shop/send", "--tenant", "acme", "--prefix", "mail:3")["records"] == 1
+
+
+@pytest.mark.finding("N28")
 def test_erase_without_a_selection_is_refused() -> None:
     result = call("erase", "--yes")
     assert result.exit_code == Exit.USAGE

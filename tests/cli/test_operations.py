@@ -50,6 +50,7 @@ def module(folder: Path) -> Iterator[str]:
         "operations = Operations(charge={'key': 'charge:{order}', 'window': '1h'})\n"
         "once = Once(MemoryStore(), operations=operations, lease='5m')\n"
         "number = 5\n"
+        "bare = Once(MemoryStore())\n"
     )
     before = list(sys.path)
     yield "shop_of_this_test"
@@ -126,6 +127,13 @@ def test_without_a_table_it_says_where_to_write_one() -> None:
     result = call("operations")
     assert result.exit_code == Exit.ABSENT
     assert "[operations.NAME] to onceward.toml" in line(result)
+    assert "the settings file declares no operations (functions that are only decorated are not listed" in line(result)
+
+
+def test_a_client_with_decorated_functions_only_says_that_they_are_not_listed(module: str) -> None:
+    result = call("operations", f"{module}:bare")
+    assert result.exit_code == Exit.ABSENT
+    assert "bare declares no operations (functions that are only decorated are not listed here)" in line(result)
 
 
 @pytest.mark.parametrize(

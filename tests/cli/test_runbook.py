@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from onceward import errors
 from onceward.cli.exit_codes import Exit
 from onceward.observe.rules import RULES
 from tests.cli.calls import as_json, call, line
@@ -20,7 +21,16 @@ def test_every_rule_has_a_runbook_in_the_package() -> None:
         text = call("runbook", name, "-o", "table").stdout
         assert text.startswith(f"{name}\n\n**")
         assert "\n1. " in text
+        assert "](" not in text
     assert as_json("runbook") == listed
+
+
+@pytest.mark.finding("N28")
+def test_a_link_is_printed_as_a_command_or_as_the_place_of_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Continue with `onceward runbook claim-errors`." in as_json("runbook", "unknown")["text"]
+    assert as_json("runbook", "parked")["text"].endswith("see crashes (docs/howto/crashes.md).")
+    monkeypatch.setattr(errors, "DOCS_URL", "https://docs.example/")
+    assert "see crashes (https://docs.example/howto/crashes.html)." in as_json("docs", "runbooks#parked")["text"]
 
 
 @pytest.mark.finding("N28")

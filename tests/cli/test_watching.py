@@ -259,6 +259,7 @@ def test_check_says_if_no_program_counts() -> None:
     )
     assert "default/shared" in where
     assert "counters=True" in todo
+    assert "Workers write counters every minute and when they close the client" in todo
 
 
 def test_an_empty_store_is_not_said_to_be_in_order() -> None:

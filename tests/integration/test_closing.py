@@ -109,15 +109,21 @@ def test_a_waiting_call_raises_stopping_when_its_client_stops(backend: Backend) 
     once.close()
 
 
+@pytest.mark.finding("N69")
+@pytest.mark.parametrize("raises", [False, True])
 @pytest.mark.parametrize("backend", ["sqlite", "postgres", "valkey"], indirect=True)
-def test_work_that_outlives_its_client_says_that_the_client_was_closed(backend: Backend) -> None:
+def test_work_that_outlives_its_client_says_that_the_client_was_closed(
+    backend: Backend, raises: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     once, begun, closed = Once(backend.open(), lease="1h"), threading.Event(), threading.Event()
-    unknown: list[str] = []
-    once.subscribe(lambda event: unknown.append(event.error) if event.name == "unknown" else None)
+    events: list[tuple[str, str]] = []
+    once.subscribe(lambda event: events.append((event.name, event.error)) if event.error else None)
 
     def work() -> int:
         begun.set()
         closed.wait(TOO_LONG)
+        if raises:
+            raise LookupError
         return 1
 
     with ThreadPoolExecutor(1) as pool:
@@ -125,8 +131,26 @@ def test_work_that_outlives_its_client_says_that_the_client_was_closed(backend: 
         assert begun.wait(TOO_LONG)
         once.close(timeout=0)
         closed.set()
-        assert isinstance(caller.exception(TOO_LONG), OutcomeUnknown)
-    assert unknown == ["the client was closed before the work ended; pass a longer timeout to close()"]
+        raised = caller.exception(TOO_LONG)
+    if raises:
+        assert isinstance(raised, LookupError)
+    else:
+        assert isinstance(raised, OutcomeUnknown)
+        assert "the client was closed before the work ended" in str(raised)
+        assert raised.value == 1
+    why = "the client was closed before the work ended; close(timeout=…) waits"
+    assert events == [("settle_retried", why), ("unknown", why)]
+    assert "does not respond" not in caplog.text
+    assert "is not open" not in caplog.text
+
+
+@pytest.mark.finding("N69")
+def test_a_block_that_completes_its_claim_after_the_close_says_that_the_client_was_closed(tmp_path: Path) -> None:
+    once = Once(f"sqlite:///{tmp_path}/once.db")
+    with pytest.raises(OutcomeUnknown, match="the client was closed"), once.claim("slow") as claim:
+        with ThreadPoolExecutor(1) as pool:  # in this thread, close would leave the store open for the block
+            pool.submit(once.close, timeout=0).result(TOO_LONG)
+        claim.complete(1)
 
 
 @pytest.fixture

@@ -10,10 +10,13 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from onceward.errors import StoreBroken, StoreError, StoreFull, StoreUnavailable
+from onceward import AsyncOnce, Once
+from onceward.errors import StoreBroken, StoreError, StoreFull, StoreNotSetUp, StoreUnavailable
 from onceward.protocol.record import Record
 from onceward.protocol.requests import Answer, Complete, Verdict
 from onceward.runtime.threads import ThreadRuntime, run
@@ -209,11 +212,37 @@ def test_a_connection_that_turns_read_only_is_broken(store: SQLiteStore) -> None
         claim(store, "a")
 
 
-@pytest.mark.parametrize("kind", ["missing directory", "is a directory"])
-def test_what_cannot_be_opened_is_broken_with_the_reason(tmp_path: Path, kind: str) -> None:
-    place = tmp_path if kind == "is a directory" else tmp_path / "nowhere" / "once.db"
+def test_a_directory_in_place_of_the_file_is_broken_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(StoreBroken, match="cannot be opened"):
-        opened(str(place))
+        opened(str(tmp_path))
+
+
+@pytest.mark.finding("N20")
+@pytest.mark.parametrize("on_store_down", ["raise", "run"])
+@pytest.mark.parametrize("place", ["missing", "missing/deeper", "file"])
+def test_a_missing_folder_is_not_set_up_and_nothing_runs(tmp_path: Path, place: str, on_store_down: Any) -> None:
+    (tmp_path / "file").touch()
+    folder, ran = tmp_path / place, Mock()
+    once = Once(f"sqlite:///{folder}/once.db", on_store_down=on_store_down)
+    with pytest.raises(StoreNotSetUp) as raised:
+        once.run("a", ran)
+    assert f"there is no folder {folder}" in str(raised.value)
+    assert raised.value.hint == "create it, or correct the URL"
+    ran.assert_not_called()
+    (tmp_path / "file").unlink()
+    folder.mkdir(parents=True)
+    once.run("a", ran)
+    ran.assert_called_once()
+    once.close()
+
+
+@pytest.mark.finding("N20")
+async def test_an_async_client_without_its_folder_runs_nothing(tmp_path: Path) -> None:
+    ran = AsyncMock()
+    async with AsyncOnce(f"sqlite:///{tmp_path}/missing/once.db", on_store_down="run") as once:
+        with pytest.raises(StoreNotSetUp, match="there is no folder"):
+            await once.run("a", ran)
+    ran.assert_not_called()
 
 
 def test_a_file_system_without_write_ahead_logging_is_broken_and_the_hint_names_network_file_systems() -> None:

@@ -34,9 +34,16 @@ from .settings import thresholds
 
 RULES_WITHOUT_COUNTERS = tuple(rule.name for rule in RULES if not rule.by_counters)
 RULES_WITH_COUNTERS = tuple(rule.name for rule in RULES if rule.by_counters)
-TODO = "Enable counters in the programs that use these scopes, with Once(…, counters=True), and check again."
+NOT_YET_WRITTEN = (
+    "Workers write counters every minute and when they close the client, so a killed worker loses some counts."
+)
+TODO = (
+    "Enable counters in the programs that use these scopes, with Once(…, counters=True), and check again. "
+    f"{NOT_YET_WRITTEN}"
+)
 NOT_COUNTED_WARNING = (
-    "no counters found, so only the rules about records were checked; enable counters with Once(…, counters=True)"
+    "no counters found, so only the rules about records were checked; enable counters with Once(…, counters=True). "
+    f"{NOT_YET_WRITTEN}"
 )
 MAX_NAMED_SCOPES = 10  # scopes in a sentence; JSON lists all of them
 STDERR = 2  # so that the output of the alert command does not mix with ours

@@ -21,7 +21,9 @@ MAX_SCOPES = 10  # scopes in a preview for people; JSON lists all of them
 
 @program.command("erase")
 @click.option("--tenant", metavar="TENANT", help="All records of this tenant, in all applications and operations.")
-@click.option("--scope", metavar="SCOPE", help="All records of this scope: app/operation or app/operation@tenant.")
+@click.option(
+    "--scope", metavar="SCOPE", help="All records of exactly this scope: app/operation or app/operation@tenant."
+)
 @click.option("--prefix", metavar="TEXT", help="All records whose displayed key begins with this text.")
 @click.option("--yes", is_flag=True, help="Erase. Without it, only a preview is shown.")
 @WHY
@@ -52,11 +54,17 @@ def erase_records(*, tenant: str | None, scope: str | None, prefix: str | None, 
     else:
         _print(done)
     if not (done.records or done.entities or done.kept):
-        print_error("nothing matches: check the spelling of the tenant, scope or prefix")
+        print_error(f"nothing matches: check the spelling of the tenant, scope or prefix{_scope_hint(tenant, scope)}")
     if done.kept:
         print_error(f"{done.kept} records were kept: a worker is processing them, or they changed → run it again later")
         return Exit.ATTENTION
     return Exit.OK
+
+
+def _scope_hint(tenant: str | None, scope: str | None) -> str:
+    if scope is None or tenant is not None or "@" in scope:
+        return ""
+    return f" → --scope is exact, and each tenant has a scope of its own ({scope}@TENANT): add --tenant TENANT"
 
 
 def _show_progress(visited: int, total: int) -> None:

@@ -18,15 +18,18 @@ from .load_object import load_object
 from .program import OUTPUT, CommandError, print_error, program, wants_json
 from .settings import operations_from_file
 
+NOT_LISTED = "functions that are only decorated are not listed here"
+
 
 @program.command("operations")
 @click.argument("target", metavar="[MODULE:NAME]", required=False)
 @OUTPUT
 def list_operations(target: str | None) -> int:
-    """List the declared operations: key, window, lease and policy.
+    """List the operations of a table: key, window, lease and policy.
 
     Without MODULE:NAME, reads onceward.toml, or [tool.onceward.operations] in pyproject.toml. With it, reads an
-    `Operations` object or a client with operations. Exit code 1: a window is shorter than the retry span of its sender.
+    `Operations` object or a client with operations. Functions that are only decorated are not listed. Exit code 1: a
+    window is shorter than the retry span of its sender.
 
     \b
     Examples:
@@ -35,7 +38,10 @@ def list_operations(target: str | None) -> int:
     """
     operations, defaults = _load_operations(target)
     if not operations:
-        raise CommandError("no operations are declared → add [operations.NAME] to onceward.toml", Exit.ABSENT)
+        where, todo = "the settings file", "add [operations.NAME] to onceward.toml"
+        if target is not None:
+            where, todo = target, "declare them with Operations(…), and pass Once(…, operations=…)"
+        raise CommandError(f"{where} declares no operations ({NOT_LISTED}) → {todo}", Exit.ABSENT)
     rows = [_row(one, one.policy(defaults)) for one in operations]
     if wants_json():
         display.print_json(rows)

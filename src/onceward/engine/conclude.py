@@ -19,6 +19,7 @@ from onceward.protocol.requests import Answer, Verdict
 from . import settle
 from .attempt import LOST, RUNNING, SETTLED, SETTLING, UNPROTECTED, VERIFYING, Attempt
 from .error_text import message_of
+from .retry import settle_error_text
 
 STOP_CHECK_INTERVAL = 0.5
 """Seconds between checks for a stopping client while `verify` waits."""
@@ -65,11 +66,7 @@ def completion_outcome(attempt: Attempt, value: Any, answer: Answer, reason: str
 
 def unconfirmed_outcome(attempt: Attempt, value: Any, error: BaseException) -> Outcome[Any]:
     """Return the outcome of work that is done but whose result the store did not confirm."""
-    if attempt.engine.closed:
-        return _report_unknown(
-            attempt, value, "the client was closed before the work ended; pass a longer timeout to close()"
-        )
-    return _report_unknown(attempt, value, repr(error))
+    return _report_unknown(attempt, value, settle_error_text(attempt.engine, error), closed=attempt.engine.closed)
 
 
 async def _settle_joined(attempt: Attempt, joined: JoinedStore, value: Any) -> Outcome[Any]:
@@ -85,7 +82,7 @@ async def _settle_joined(attempt: Attempt, joined: JoinedStore, value: Any) -> O
     try:
         done = await check_committed(attempt)
     except StoreError as error:
-        return _report_unknown(attempt, value, repr(error))
+        return unconfirmed_outcome(attempt, value, error)
     if done is None:
         return _report_unknown(attempt, value, "forgotten or claimed again before the commit could be checked")
     if done:
@@ -163,9 +160,8 @@ async def settle_raised(attempt: Attempt, error: BaseException, *, closing: bool
         outcome = await _record_error(attempt, error)
     except StoreError as store_error:
         attempt.abandon()
-        attempt.engine.emit(
-            "unknown", attempt.key, attempt.record, reason="failure not recorded", error=repr(store_error)
-        )
+        why = settle_error_text(attempt.engine, store_error)
+        attempt.engine.emit("unknown", attempt.key, attempt.record, reason="failure not recorded", error=why)
         outcome = _failed_outcome(attempt, error)
     if not isinstance(error, Exception):
         raise error
@@ -348,13 +344,13 @@ def _unprotected_reason(attempt: Attempt) -> str:
     return "disabled" if attempt.unprotected == "disabled" else "unprotected"
 
 
-def _report_unknown(attempt: Attempt, value: Any, error: str) -> Outcome[Any]:
+def _report_unknown(attempt: Attempt, value: Any, error: str, *, closed: bool = False) -> Outcome[Any]:
     attempt.abandon()
     attempt.engine.emit("unknown", attempt.key, attempt.record, error=error)
-    return _unknown_outcome(attempt, value, lost=False)
+    return _unknown_outcome(attempt, value, lost=False, closed=closed)
 
 
-def _unknown_outcome(attempt: Attempt, value: Any, *, lost: bool) -> Outcome[Any]:
+def _unknown_outcome(attempt: Attempt, value: Any, *, lost: bool, closed: bool = False) -> Outcome[Any]:
     if not attempt.engine.rollout.enforces:  # the caller gets what the work returned
         return executed_outcome(attempt)
     return Unknown(
@@ -364,6 +360,7 @@ def _unknown_outcome(attempt: Attempt, value: Any, *, lost: bool) -> Outcome[Any
         attempt=attempt.record.attempt,
         token=attempt.record.token,
         lost=lost,
+        closed=closed,
     )
 
 

@@ -26,6 +26,9 @@ SHORT_PAUSE = 0.005
 CLAIM_REPEATS = 2  # a store that is down fails a claim quickly
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 2.0  # between the tries of a settlement
 
+CLOSED_EARLY = "the client was closed before the work ended; close(timeout=…) waits"
+"""Why a result is not recorded. The error of the closed store would suggest an outage."""
+
 
 class RetryLimit:
     """How often a claim, or another request that should fail quickly, is repeated."""
@@ -74,7 +77,18 @@ class SettleLimit(RetryLimit):
     def report(self, error: Exception) -> None:
         attempt = self._attempt
         attempt.asked_again = True
-        self.engine.emit("settle_retried", attempt.key, attempt.record, reason=self._reason, error=repr(error))
+        self.engine.emit(
+            "settle_retried",
+            attempt.key,
+            attempt.record,
+            reason=self._reason,
+            error=settle_error_text(self.engine, error),
+        )
+
+
+def settle_error_text(engine: Engine, error: BaseException) -> str:
+    """Return why the store did not confirm a settlement, for events and logs."""
+    return CLOSED_EARLY if engine.closed else repr(error)
 
 
 async def ask(engine: Engine, send: Callable[[], Awaitable[T]]) -> T:

@@ -271,9 +271,9 @@ async def complete(attempt: Attempt, value: Any) -> None:
     try:
         answer = await record_result(attempt, value)
     except StoreError as error:
-        raise OutcomeUnknown(
-            "the work was done, but the store did not confirm the result in time", key=attempt.key.text, value=value
-        ) from error
+        closed = "the client was closed before the work ended, so the store did not confirm the result"
+        why = closed if attempt.engine.closed else "the store did not confirm the result in time"
+        raise OutcomeUnknown(f"the work was done, but {why}", key=attempt.key.text, value=value) from error
     raise_unless_ok(attempt, answer)
 
 

@@ -6,6 +6,7 @@ import re
 from importlib.resources import files
 from typing import Final
 
+from onceward import errors
 from onceward.protocol.duration import format_duration
 from onceward.protocol.operation_names import ALERT, SCHEDULE_PREFIX
 
@@ -18,6 +19,7 @@ SCOPE_LABEL: Final = "{{ $labels.scope }}"
 RUNBOOK_SECTION: Final = "## "
 
 _PLACEHOLDER = re.compile(r"@([a-z_.]+)@")
+_LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?:(?P<page>[a-z-]+)\.md)?(?:#(?P<anchor>[a-z-]+))?\)")
 
 
 def prometheus_rules(thresholds: Thresholds) -> str:
@@ -36,9 +38,17 @@ def grafana_dashboard() -> str:
 
 
 def runbooks() -> dict[str, str]:
-    """Return the text of each runbook, by its name, in the order of the page."""
-    _, *sections = re.split(f"^{RUNBOOK_SECTION}", _text("runbooks.md"), flags=re.MULTILINE)
+    """Return the text of each runbook, by its name, in the order of the page. Links are written for a terminal."""
+    _, *sections = re.split(f"^{RUNBOOK_SECTION}", _LINK.sub(_link_text, _text("runbooks.md")), flags=re.MULTILINE)
     return {section.partition("\n")[0].strip(): section.partition("\n")[2].strip() for section in sections}
+
+
+def _link_text(link: re.Match[str]) -> str:
+    """Return a command that prints the linked runbook, or the text of the link and where the linked page is."""
+    text, page, anchor = link["text"], link["page"], link["anchor"]
+    if not page:
+        return f"`{RUNBOOK_COMMAND} {anchor}`"
+    return f"{text} ({errors.DOCS_URL}howto/{page}.html)" if errors.DOCS_URL else f"{text} (docs/howto/{page}.md)"
 
 
 def _number(name: str, value: object) -> str:

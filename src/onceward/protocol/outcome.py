@@ -223,12 +223,14 @@ class Stale(Common[T], frozen=True, kw_only=True):
 class Unknown(Common[T], frozen=True, kw_only=True):
     """The handler ran and returned `value`, but the store never confirmed the record.
 
-    `lost`: another worker had taken over the key, so the result was rejected.
+    `lost`: another worker had taken over the key, so the result was rejected. `closed`: the client was closed before
+    the work ended.
     """
 
     kind: ClassVar[str] = "unknown"
     reason: str = "unknown"
     lost: bool = False
+    closed: bool = False
 
     def unwrap(self) -> NoReturn:
         if self.lost:
@@ -237,11 +239,19 @@ class Unknown(Common[T], frozen=True, kw_only=True):
                 key=self.key,
                 hint="use a longer lease, or fence the effect with claim.token",
             )
+        hint = "read the key later: if it is still PENDING, its lease will expire and `after_crash` decides"
+        if self.closed:
+            raise errors.OutcomeUnknown(
+                "the effect was done, but the client was closed before the work ended, so the store did not confirm it",
+                key=self.key,
+                value=self.value,
+                hint=f"let close(timeout=…) wait for longer than the work takes; {hint}",
+            )
         raise errors.OutcomeUnknown(
             "the effect was done, but the store did not confirm the record in time",
             key=self.key,
             value=self.value,
-            hint="read the key later: if it is still PENDING, its lease will expire and `after_crash` decides",
+            hint=hint,
         )
 
 

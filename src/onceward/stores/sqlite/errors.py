@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 from pathlib import Path
 
-from onceward.errors import ConfigurationError, OncewardError, StoreBroken, StoreError, StoreFull, StoreUnavailable
+from onceward.errors import (
+    ConfigurationError,
+    OncewardError,
+    StoreBroken,
+    StoreError,
+    StoreFull,
+    StoreNotSetUp,
+    StoreUnavailable,
+)
 
 Meaning = tuple[type[StoreError], str, str]
 
@@ -43,7 +52,7 @@ MEANINGS: dict[int, Meaning] = {
     sqlite3.SQLITE_CANTOPEN: (
         StoreBroken,
         "the file cannot be opened",
-        "its directory must exist, and this process must be allowed to write there",
+        "it must be a file, and this process must be allowed to write to its directory",
     ),
     sqlite3.SQLITE_SCHEMA: WRONG_SCHEMA,
     sqlite3.SQLITE_CONSTRAINT: WRONG_SCHEMA,
@@ -60,6 +69,9 @@ def explain(error: sqlite3.Error, name: str, path: str | None = None) -> Oncewar
             f"{name}: the authorizer of this connection refuses Onceward ({error})",
             hint="let it allow the tables onceward_records and onceward_meta",
         )
+    if code == sqlite3.SQLITE_CANTOPEN and path is not None and _lacks_folder(path):
+        folder = Path(path).absolute().parent
+        return StoreNotSetUp(f"{name}: there is no folder {folder} ({error})", hint="create it, or correct the URL")
     meaning = MEANINGS.get(code, UNEXPECTED)
     if meaning is INPUT_OUTPUT and path is not None and _disk_is_full(path):
         meaning = FULL  # some of SQLite's files report a full disk as an I/O error
@@ -78,6 +90,15 @@ def extended_code(error: sqlite3.Error) -> int:
 
 def is_busy(error: sqlite3.Error) -> bool:
     return primary_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _lacks_folder(path: str) -> bool:
+    try:
+        return not stat.S_ISDIR(Path(path).parent.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:  # it may exist
+        return False
 
 
 def _disk_is_full(path: str) -> bool:
