@@ -14,6 +14,8 @@ import pytest
 
 from onceward import Once
 from onceward.cli import run as running
+from onceward.operations.block import ClaimBlock
+from onceward.protocol.policy import Policy
 from onceward.protocol.record import RecordState
 from tests.cli.calls import alive, call, finish, has_handler, line, process, start, until
 
@@ -135,6 +137,7 @@ def killed_owner(folder: Path, *settings: str) -> None:
 
 
 @pytest.mark.fault("F3")
+@pytest.mark.finding("N27")
 def test_the_command_dies_with_its_owner_and_runs_again_once_the_lease_is_over(tmp_path: Path) -> None:
     killed_owner(tmp_path)
     code, out, _ = process(tmp_path, "run", "--key", "k", "--any-command", "--lease", "1s", "--", "echo", "again")
@@ -319,3 +322,22 @@ def test_an_invalid_duration_is_refused_before_anything_runs(tmp_path: Path) -> 
     assert code == 2
     assert b"lease is not a duration: 'soon'" in err
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "seconds"),
+    [((), 600), (("--lease", "1h"), 3600), (("--lease", "1h", "--settle-timeout", "20m"), 1200)],
+)
+def test_the_result_is_sent_for_the_longer_of_the_lease_and_ten_minutes(
+    flags: tuple[str, ...], seconds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    policies: list[Policy] = []
+
+    def note_policy(_once: Once, block: ClaimBlock, *_: object, **__: object) -> int:
+        policies.append(block._job.policy)
+        return 0
+
+    monkeypatch.setattr(running, "_run_claimed", note_policy)
+    assert call("run", "--key", "k", *flags, "--", "true").exit_code == 0
+    assert [policy.settle_time for policy in policies] == [seconds * 1_000_000]

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from onceward.errors import ConfigurationError, InvalidKey, MissingKey, ResultError, SourceError, StoreBroken
 from onceward.http import envelope, oidc, semantics, signatures
 from onceward.http.messages import InboundRequest
+from onceward.http.multipart import MultipartHash, split_boundary
 from onceward.imports.open_rows import Format, open_rows
 from onceward.imports.reject_file import escape_formula, unescape_formulas
 from onceward.imports.scan import scan
@@ -118,6 +119,27 @@ def stored_response(data: bytes) -> None:
     for name, value in response.headers:
         assert b"\r" not in name + value
         assert b"\n" not in name + value
+
+
+MULTIPART = (
+    b"multipart/form-data; boundary=abc\n\n--abc\r\na: b\r\n\r\n1\r\n--abc\r\n\r\n2\r\n--abc--\r\n",
+    b'multipart/mixed; charset=utf-8; boundary="a b"\n\n--a b\r\n\r\n\r\n--a \r\n--a b--',
+)
+
+
+def multipart(data: bytes) -> None:
+    """Hash a body at once and byte by byte: how it arrives must not matter."""
+    content_type, _, body = data.partition(b"\n\n")
+    rest, boundary = split_boundary(content_type)
+    if not boundary:
+        assert rest == content_type
+        return
+    assert len(boundary) <= 70, "RFC 2046"
+    whole, split = MultipartHash(boundary), MultipartHash(boundary)
+    whole.update(body)
+    for byte in body:
+        split.update(bytes((byte,)))
+    assert whole.digest() == split.digest()
 
 
 SIGNER = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -241,6 +263,7 @@ TARGETS: dict[str, Target] = {
     "pubsub": Target(pubsub, (), (PUBSUB,)),
     "cloudevent": Target(cloudevent, (), (CLOUDEVENT, HEADERS)),
     "webhook": Target(webhook, (), SIGNED),
+    "multipart": Target(multipart, (), MULTIPART),
     "oidc_token": Target(oidc_token, (), (TOKEN,)),
     "stored_response": Target(stored_response, (ResultError,), (b"201\r\na: b\r\nc: d\r\n\r\nbody", b"200\r\n\r\n")),
     "stored_result": Target(stored_result, (), stored(PLAIN)),

@@ -176,6 +176,7 @@ def test_ten_runners_run_each_slot_once_and_report_missed_runs_once(client: Sync
 
 @pytest.mark.mission("C3")
 @pytest.mark.rival(24)
+@pytest.mark.finding("N27")
 def test_the_slot_of_a_runner_that_died_is_run_by_another_once_its_lease_is_over(
     client: SyncClient, ran: list[datetime]
 ) -> None:

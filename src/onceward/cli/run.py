@@ -115,7 +115,8 @@ class CommandStopped(Exception):
 @setting_option(
     "--settle-timeout",
     metavar="DURATION",
-    help="How long to keep sending the result to a store that does not answer.  [default: 10m]",
+    help="How long to keep sending the result to a store that does not answer."
+    "  [default: the longer of the lease and 10m]",
 )
 @click.option("--no-wait", is_flag=True, help="Do not wait: exit code 75 if another worker is processing the key.")
 @setting_option(
@@ -160,7 +161,8 @@ def run_command(
     settings = {name: setting.value for name, setting in current_settings().items()}
     raise_if_private(settings["store"])
     choices: dict[str, Any] = {
-        **{name: settings[name] for name in ("window", "lease", "wait", "settle_timeout", "after_crash")},
+        **{name: settings[name] for name in ("window", "lease", "wait", "after_crash")},
+        "settle_timeout": settings["settle_timeout"] or None,
         "on_running": "raise" if no_wait else "wait",
         "not_applied": (CommandFailed, Interrupted),
         "max_result_bytes": 2 * max_output + RESULT_OVERHEAD,

@@ -26,7 +26,7 @@ SETTINGS: dict[str, tuple[str, str]] = {
     "window": ("24h", "run: how long to replay"),
     "lease": ("60s", "run: takeover after a crash"),
     "wait": ("24h", "run: wait for another owner"),
-    "settle_timeout": ("10m", "run: retry storing the result"),
+    "settle_timeout": ("", "run: retry storing the result"),
     "after_crash": ("rerun", "run: action after a crash"),
     "history": ("problems", "run: which events to keep"),
 }
@@ -43,7 +43,7 @@ RETRY_SPANS = "retry_spans"
 RULES = "rules"
 """A table, only in files: the thresholds of `onceward check`, each with a default."""
 
-MAY_BE_EMPTY = ("tenant", "scope")  # meaning no tenant, and all scopes
+MAY_BE_EMPTY = ("tenant", "scope", "settle_timeout")  # no tenant, all scopes, the longer of lease and 10 minutes
 CHOICES = {"output": ("auto", "table", "json"), "after_crash": ("rerun", "park"), "history": MODES}
 
 
