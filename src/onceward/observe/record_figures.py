@@ -9,9 +9,11 @@ from onceward.engine.lock_record import is_lock
 from onceward.errors import StoreUnavailable
 from onceward.protocol.cells import attempts_used_up
 from onceward.protocol.counters import HOUR, operation_of
+from onceward.protocol.note import SAGA
 from onceward.protocol.operation_names import NEXT_SLOT, SCHEDULE_PREFIX, SKIPPED
 from onceward.protocol.ports import Filter, Page, Store
-from onceward.protocol.record import Record, RecordState
+from onceward.protocol.record import AfterCrash, Record, RecordState
+from onceward.protocol.resolved import is_abandoned
 from onceward.protocol.transitions import Row, row_of
 
 from .rules import RecordFigures
@@ -54,19 +56,29 @@ class RecordCounter:
             self._failed_final[operation] += _failed_today(record, now)
         else:
             self._old_pending[operation] += record.claimed_at < now - self._thresholds.old_pending_age
+            self._parked[operation] += is_crashed_unknown(record, now)
             if row_of(record, now) is Row.PENDING_LIVE:
                 self._running.add(record.scope)
 
     def figures(self, cursors: Iterable[tuple[Record, int]]) -> RecordFigures:
         """Return the counts. `cursors` are the records of schedule cursors."""
         stuck = stuck_schedules(cursors, self._running, self._thresholds.stuck_schedule_age)
-        return RecordFigures(+self._old_pending, self._parked, +self._failed_final, stuck)
+        return RecordFigures(+self._old_pending, +self._parked, +self._failed_final, stuck)
+
+
+def is_crashed_unknown(record: Record, now: int) -> bool:
+    """Return whether a worker stopped, its effect is unknown, and the work must not simply run again.
+
+    The next delivery parks or verifies it. If none arrives, an operator must resolve it. Sagas settle their own steps.
+    """
+    may_have_happened = record.after_crash is not AfterCrash.RERUN and not record.note.get(SAGA)
+    return may_have_happened and row_of(record, now) is Row.PENDING_LAPSED
 
 
 def is_final_failure(record: Record, now: int) -> bool:
-    """Return whether the record has failed and is not retried. A slot that was skipped on purpose is not a failure."""
+    """Return whether the record has failed and is not retried. Skipped slots and abandoned work are not failures."""
     row = row_of(record, now)
-    if record.error_type == SKIPPED and _is_schedule(record.scope):
+    if is_abandoned(record) or (record.error_type == SKIPPED and _is_schedule(record.scope)):
         return False
     return row is Row.FAILED_FINAL or (
         row is Row.FAILED_RETRYABLE and attempts_used_up(record.attempt, record.max_attempts)
