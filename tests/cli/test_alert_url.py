@@ -12,7 +12,12 @@ from typing import Any
 import pytest
 
 from onceward import Once
+from onceward.cli.alert_url import alert_document
 from onceward.cli.exit_codes import Exit
+from onceward.observe.rules import Figures, RecordFigures, check
+from onceward.observe.thresholds import Thresholds
+from onceward.protocol.counters import CounterTotals
+from onceward.protocol.secrets import url_without_secrets
 from tests.cli.calls import call, line
 
 STORE = "sqlite:///onceward.db"
@@ -125,3 +130,22 @@ def test_a_url_that_is_not_safe_is_refused(url: str, said: str) -> None:
     assert result.exit_code == Exit.USAGE
     assert said in line(result)
     assert "secret" not in line(result)
+
+
+@pytest.mark.finding("N23")
+def test_an_alert_names_its_store_without_secrets() -> None:
+    [broken] = check(Figures(CounterTotals(0, 0, {}), RecordFigures(parked={"shop/wire": 1})), Thresholds())
+    store = url_without_secrets("postgresql://shop:hush@staging.example.com/shop")
+    document = alert_document(broken, store)
+    assert document["store"] == "postgresql://shop:***@staging.example.com/shop"
+    assert document["store"] in document["text"]
+
+
+@pytest.mark.finding("N23")
+def test_alerts_of_both_channels_name_the_store(hook: Hook, tmp_path: Path) -> None:
+    command = "sh -c 'echo \"$ONCEWARD_ALERT_STORE\" > named; cat >> named'"
+    call("check", "--alert", command, "--alert-url", hook.url)
+    assert hook.alerts[0]["store"] == STORE
+    first, *text = (tmp_path / "named").read_text().splitlines()
+    assert first == STORE
+    assert text[-1] == f"Store: {STORE}"

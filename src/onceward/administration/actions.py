@@ -18,6 +18,7 @@ from onceward.protocol.message_note import is_parked_message
 from onceward.protocol.note import HTTP_REQUEST, KIND, SAGA, note_without_input
 from onceward.protocol.record import AfterCrash, Record, RecordState
 from onceward.protocol.requests import Resolution, Resolve, Validity
+from onceward.protocol.resolved import is_abandoned
 from onceward.protocol.transitions import Row, row_of
 from onceward.protocol.window import Window, parse_window, recorded_window
 from onceward.results.codec import PLAIN, Encoded, is_encrypted
@@ -41,6 +42,7 @@ FindingName = Literal["applied", "not_applied", "abandon"]
 DEFAULT_WINDOW: Final = "24h"
 ALIVE: Final = "its lease has not expired, so its owner may be alive → wait, or if that process is gone, force it"
 CHANGED: Final = "it was changed in the meantime → inspect it again"
+ABANDONED: Final = "an operator abandoned it, so that it does not run again → if it must run after all, force it"
 ONLY_FORGET: Final = "it describes a message, not work: it can only be forgotten"
 NEWER: Final = "it was written by a newer Onceward → upgrade"
 
@@ -54,8 +56,9 @@ class Action(Struct, frozen=True, kw_only=True):
       or abandon. With `undo`, a saga is undone.
     - `forget`: free the key, so that the next delivery runs as new work.
 
-    `force` includes records with a live owner. `result` is what deliveries get after `resolve` as applied, and `window`
-    how long they get it. Without `window`, it is the window of the work, or 24 hours if it is unknown.
+    `force` includes records with a live owner, and lets abandoned work run again. `result` is what deliveries get after
+    `resolve` as applied, and `window` how long they get it. Without `window`, it is the window of the work, or 24 hours
+    if it is unknown.
     """
 
     verb: Verb
@@ -188,11 +191,13 @@ def _release(action: Action, record: Record, now: int) -> Resolve:
     )
 
 
-def _retry(_action: Action, record: Record, now: int) -> Resolve:
+def _retry(action: Action, record: Record, now: int) -> Resolve:
     if record.note.get(SAGA):
         return retry_request(record, now)
     if row_of(record, now) not in (Row.FAILED_RETRYABLE, Row.FAILED_FINAL):
         raise ActionRefused(f"there is nothing to retry: it is {state_text(record, now)}, not FAILED")
+    if is_abandoned(record) and not action.force:
+        raise ActionRefused(ABANDONED)
     return Resolve(record.id, record.token, Resolution.NOT_APPLIED, state_seen=RecordState.FAILED)
 
 

@@ -12,8 +12,10 @@ from onceward.protocol.message_note import BODY, MESSAGE, QUEUE, is_parked_messa
 from onceward.protocol.note import SAGA, user_notes
 from onceward.protocol.reasons import DEFAULT_REASONS, Reasons
 from onceward.protocol.record import AfterCrash, Record
+from onceward.protocol.resolved import is_abandoned, is_resolved_as_applied
 from onceward.protocol.transitions import Row, row_of
 from onceward.protocol.unstored import unstored_reason
+from onceward.results.codec import ENCODED_NONE
 from onceward.sagas.decisions import is_requeued
 
 from .times import moment, span
@@ -89,11 +91,14 @@ def _lapsed(record: Record, now: int) -> list[str]:
         return [since, _next_delivery(record), "It waits for a delivery, or for a recovery worker: onceward recover."]
     silent = f"{_owner(record)} stopped responding in attempt {record.attempt}: it last renewed its lease "
     silent += f"{_ago(record.renewed_at, now)}, and the lease expired {_ago(record.lease_until or now, now)}."
-    return [
+    lines = [
         silent,
         _next_delivery(record),
         "If that owner is still alive, it can complete it until a delivery arrives.",
     ]
+    if record.after_crash is not AfterCrash.RERUN and not record.note.get(SAGA):
+        lines.append(f"If no delivery arrives, find out whether the effect happened, then: {resolve_hint(record.key)}.")
+    return lines
 
 
 def _released(record: Record, _now: int) -> list[str]:
@@ -143,6 +148,11 @@ def _failed(record: Record, now: int) -> list[str]:
 
 def _failed_final(record: Record, now: int) -> list[str]:
     since = _ago(record.updated_at, now)
+    if is_abandoned(record):
+        return [
+            f"An operator abandoned it {since}, after attempt {record.attempt} by {_owner(record)}: {_error(record)}.",
+            f"A delivery now is refused, {_until(record, now)}. It is settled: nothing needs to be done.",
+        ]
     return [
         f"Attempt {record.attempt} by {_owner(record)} failed permanently {since}: {_error(record)}.",
         f"A delivery now is refused, {_until(record, now)}.",
@@ -161,8 +171,14 @@ def _completed(record: Record, now: int) -> list[str]:
     if not record.stored or record.result is None:
         reason = unstored_reason(record.note)
         result = f"gets no result: none was stored, because {reason}" if reason else "gets no result: none was stored"
+    ended = f"Completed {_ago(record.updated_at, now)} by {_owner(record)}, in attempt {record.attempt}."
+    if is_resolved_as_applied(record):
+        when = _ago(record.updated_at, now)
+        ended = f"An operator resolved attempt {record.attempt} by {_owner(record)} as applied {when}."
+        if record.result == ENCODED_NONE:
+            result = "gets null, or ResultNotStored (HTTP: status 410) if its result has another type"
     lines = [
-        f"Completed {_ago(record.updated_at, now)} by {_owner(record)}, in attempt {record.attempt}.",
+        ended,
         f"A delivery now is skipped and {result}, {_until(record, now)}.",
     ]
     if record.slide:

@@ -53,10 +53,11 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def alert_document(broken: Broken) -> dict[str, Any]:
-    """Return the alert as JSON. `text` is the whole alert in readable form."""
+def alert_document(broken: Broken, store: str) -> dict[str, Any]:
+    """Return the alert as JSON. `text` is the whole alert in readable form; `store` is a URL without secrets."""
     return {
-        "text": f"Onceward: {broken}\nMore: {broken.runbook}",
+        "text": f"Onceward: {broken}\nMore: {broken.runbook}\nStore: {store}",
+        "store": store,
         "rule": broken.rule,
         "scope": broken.scope,
         "figure": broken.figure,
@@ -66,7 +67,7 @@ def alert_document(broken: Broken) -> dict[str, Any]:
     }
 
 
-def post_alert(url: str, broken: Broken) -> None:
+def post_alert(url: str, store: str, broken: Broken) -> None:
     """Send the alert. Raise AlertNotSent unless the reply has a 2xx status; redirects are not followed."""
     from http.client import HTTPConnection, HTTPException, HTTPSConnection  # imported here, because few calls need them
 
@@ -75,7 +76,7 @@ def post_alert(url: str, broken: Broken) -> None:
     connect = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     connection = connect(host, parts.port, timeout=TIMEOUT)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    body = json.dumps(alert_document(broken)).encode()
+    body = json.dumps(alert_document(broken, store)).encode()
     try:
         connection.request("POST", path, body, {"Content-Type": "application/json", "User-Agent": "onceward"})
         reply = connection.getresponse()

@@ -14,7 +14,17 @@ import click
 from msgspec.structs import replace
 
 from onceward.administration import bulk
-from onceward.administration.actions import ALIVE, CHANGED, NEWER, Action, ActionRefused, Encode, encode_plain, plan
+from onceward.administration.actions import (
+    ABANDONED,
+    ALIVE,
+    CHANGED,
+    NEWER,
+    Action,
+    ActionRefused,
+    Encode,
+    encode_plain,
+    plan,
+)
 from onceward.administration.policy_text import declared_window
 from onceward.administration.typed_result import encode_typed
 from onceward.client.audit_identity import user_and_host
@@ -75,6 +85,8 @@ def check_allowed(action: Action, record: Record, now: int, encode: Encode = enc
         if reason == ALIVE:
             line = record_line(record, now)
             reason = f"its lease has not expired, so its owner may be alive: {line} → wait, or use --force"
+        elif reason == ABANDONED:
+            reason = "an operator abandoned it, so that it does not run again → if it must run after all, use --force"
         raise CommandError(reason, code) from refusal
 
 
@@ -137,14 +149,17 @@ def release(*, key: str, force: bool, why: str, yes: bool) -> None:
 @program.command()
 @KEY
 @SCOPE
+@click.option("--force", is_flag=True, help="Even if an operator has abandoned it.")
 @WHY
 @YES
 @common_options
-def retry(*, key: str, why: str, yes: bool) -> None:
+def retry(*, key: str, force: bool, why: str, yes: bool) -> None:
     """Make a FAILED key claimable now, even if it failed permanently or its retry delay has not passed.
 
     It stays the same piece of work: attempts, notes and derived keys are kept, so that a remote API that received such
     a key does nothing twice. If all attempts were used, one more is allowed. To start over, use `onceward forget`.
+
+    Work that was resolved with --abandon must not run again: retry refuses it, unless you use --force.
 
     A PARKED saga continues: the step that blocks it gets all of its attempts again. A saga that was undone starts over
     with new derived keys. In both cases the next delivery or a recovery worker runs it.
@@ -153,7 +168,7 @@ def retry(*, key: str, why: str, yes: bool) -> None:
     Example:
       onceward retry charge:42 --why "the card was unblocked"
     """
-    action = check_reason(Action(verb="retry"), why)
+    action = check_reason(Action(verb="retry", force=force), why)
     with opened_store(store_url()) as store:
         record, now = find_one(store, key, scope())
         check_allowed(action, record, now)

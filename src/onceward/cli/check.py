@@ -23,6 +23,7 @@ from onceward.observe.rules import check as broken_rules
 from onceward.observe.thresholds import DURATIONS, Thresholds
 from onceward.protocol.counters import CounterTotals
 from onceward.protocol.ports import Store
+from onceward.protocol.secrets import url_without_secrets
 from onceward.runtime.threads import run
 
 from . import display
@@ -77,8 +78,9 @@ def check_rules(command: str | None, url: str | None) -> int:
     Thresholds are in onceward.toml; `onceward rules` shows them. With --alert, a command runs for each broken rule,
     once in 24 h per rule and scope, on any number of machines. After the PARKED or failed records of a scope are all
     settled, the next one is reported at once. A command that fails is retried by the next check. It gets
-    ONCEWARD_RULE, ONCEWARD_SCOPE and ONCEWARD_FIGURE in its environment. It runs without a shell: no pipes, no
-    variables, no `~`; if you need those, use a script, or sh -c '…'.
+    ONCEWARD_RULE, ONCEWARD_SCOPE, ONCEWARD_FIGURE and ONCEWARD_ALERT_STORE (the URL without secrets) in its
+    environment. It runs without a shell: no pipes, no variables, no `~`; if you need those, use a script, or
+    sh -c '…'.
 
     With --alert-url, each broken rule is posted as JSON, as often. Slack and similar tools show
     its field `text`. The URL may be a secret, so prefer the environment variable; messages name only its host.
@@ -178,11 +180,12 @@ def _print_report(found: Sequence[Broken], coverage: Coverage) -> None:
 
 def _send_alerts(command: str | None, url: str | None, measured: Figures, limits: Thresholds) -> None:
     """Run the command and post to the URL. Sent alerts are recorded separately for each."""
+    store = url_without_secrets(store_url())
     channels: list[tuple[str, Alert]] = []
     if command is not None:
-        channels.append(("", partial(_run_command, _split_command(command))))
+        channels.append(("", partial(_run_command, _split_command(command), store)))
     if url is not None:
-        channels.append(("url", partial(post_alert, url)))
+        channels.append(("url", partial(post_alert, url, store)))
     for channel, send in channels:
         failures = Failures(send)
         with Once(store_url(), app=current_settings()["app"].value) as once:
@@ -210,10 +213,10 @@ class Failures:
             print_error(f"the alert {event.key} was not sent ({reason}); the next check retries it")
 
 
-def _run_command(words: Sequence[str], broken: Broken) -> None:
-    facts = {"RULE": broken.rule, "SCOPE": broken.scope, "FIGURE": f"{broken.figure:g}"}
+def _run_command(words: Sequence[str], store: str, broken: Broken) -> None:
+    facts = {"RULE": broken.rule, "SCOPE": broken.scope, "FIGURE": f"{broken.figure:g}", "ALERT_STORE": store}
     variables = {**os.environ, **{f"ONCEWARD_{name}": value for name, value in facts.items()}}
-    text = f"{broken}\nMore: {broken.runbook}\n"
+    text = f"{broken}\nMore: {broken.runbook}\nStore: {store}\n"
     subprocess.run(  # noqa: S603 (the user asked for it)
         words, input=text.encode(), stdout=STDERR, env=variables, timeout=ALERT_TIMEOUT, check=True
     )

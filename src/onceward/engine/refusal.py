@@ -13,6 +13,7 @@ from onceward.protocol.outcome import Failed, Mismatch, Outcome, Parked, Replaye
 from onceward.protocol.policy import SECOND
 from onceward.protocol.record import CompletedRecord, Record
 from onceward.protocol.requests import Answer, Verdict
+from onceward.protocol.resolved import is_abandoned
 from onceward.protocol.unstored import COMPLETED_WITHOUT, unstored_reason
 from onceward.results.reader import UndeclaredClass
 
@@ -74,6 +75,7 @@ async def _outcome(engine: Engine, job: Job, answer: Answer, *, waited: bool) ->
                 error_type=record.error_type,
                 error=record.error,
                 final=record.final or given_up,
+                abandoned=is_abandoned(record),
                 retry_after=due,
             )
         case _:  # parked by its owner, or by the store when a claim found its lease expired (`take_over` in cells.py)

@@ -16,7 +16,7 @@ from .thresholds import parse_thresholds
 
 GAUGES: Final = {
     "old_pending": ("old_pending", "records that are PENDING for too long"),
-    "parked": ("parked_records", "records that are PARKED, which an operator must resolve"),
+    "parked": ("parked_records", "records whose effect is unknown, which an operator must resolve"),
     "failed_final": ("final_failures", "records that failed in the last day and are not retried"),
     "stuck_schedules": ("stuck_schedules", "schedules of this program whose next slot is overdue"),
 }

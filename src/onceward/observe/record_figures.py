@@ -9,9 +9,11 @@ from onceward.engine.lock_record import is_lock
 from onceward.errors import StoreUnavailable
 from onceward.protocol.cells import attempts_used_up
 from onceward.protocol.counters import HOUR, operation_of
+from onceward.protocol.note import SAGA
 from onceward.protocol.operation_names import NEXT_SLOT, SCHEDULE_PREFIX, SKIPPED
 from onceward.protocol.ports import Filter, Page, Store
-from onceward.protocol.record import Record, RecordState
+from onceward.protocol.record import AfterCrash, Record, RecordState
+from onceward.protocol.resolved import is_abandoned
 from onceward.protocol.transitions import Row, row_of
 
 from .rules import RecordFigures
@@ -53,20 +55,33 @@ class RecordCounter:
         elif record.state is RecordState.FAILED:
             self._failed_final[operation] += _failed_today(record, now)
         else:
-            self._old_pending[operation] += record.claimed_at < now - self._thresholds.old_pending_age
+            is_old = record.claimed_at < now - self._thresholds.old_pending_age
+            self._old_pending[operation] += is_old
+            self._parked[operation] += needs_operator(record, now, is_old=is_old)
             if row_of(record, now) is Row.PENDING_LIVE:
                 self._running.add(record.scope)
 
     def figures(self, cursors: Iterable[tuple[Record, int]]) -> RecordFigures:
         """Return the counts. `cursors` are the records of schedule cursors."""
         stuck = stuck_schedules(cursors, self._running, self._thresholds.stuck_schedule_age)
-        return RecordFigures(+self._old_pending, self._parked, +self._failed_final, stuck)
+        return RecordFigures(+self._old_pending, +self._parked, +self._failed_final, stuck)
+
+
+def needs_operator(record: Record, now: int, *, is_old: bool) -> bool:
+    """Return whether a worker stopped, its effect is unknown, and an operator must resolve it.
+
+    With `park`, the next delivery would only park it. With `verify`, the next delivery finds out, so it needs an
+    operator only if it is old: no delivery arrives. Sagas settle their own steps.
+    """
+    if row_of(record, now) is not Row.PENDING_LAPSED or record.note.get(SAGA):
+        return False
+    return record.after_crash is AfterCrash.PARK or (is_old and record.after_crash is AfterCrash.VERIFY)
 
 
 def is_final_failure(record: Record, now: int) -> bool:
-    """Return whether the record has failed and is not retried. A slot that was skipped on purpose is not a failure."""
+    """Return whether the record has failed and is not retried. Skipped slots and abandoned work are not failures."""
     row = row_of(record, now)
-    if record.error_type == SKIPPED and _is_schedule(record.scope):
+    if is_abandoned(record) or (record.error_type == SKIPPED and _is_schedule(record.scope)):
         return False
     return row is Row.FAILED_FINAL or (
         row is Row.FAILED_RETRYABLE and attempts_used_up(record.attempt, record.max_attempts)

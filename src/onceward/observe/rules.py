@@ -220,8 +220,13 @@ def _watched(tally: CounterTotals, thresholds: Thresholds) -> Iterator[str]:
 RULES: Final = (
     Rule(
         "parked",
-        "Run `onceward ls --state PARKED`, then `onceward explain KEY` for each: it says how to resolve it.",
-        _by_operation("parked", "record is PARKED", "records are PARKED"),
+        "Run `onceward ls --state PARKED`, and `onceward ls --state PENDING` for those shown as PENDING lapsed. Then "
+        "run `onceward explain KEY` for each: it says how to resolve it.",
+        _by_operation(
+            "parked",
+            "record is PARKED, or PENDING after a crash with an unknown effect",
+            "records are PARKED, or PENDING after a crash with an unknown effect",
+        ),
         by_counters=False,
     ),
     Rule(

@@ -151,7 +151,8 @@ class Failed(Common[T], frozen=True, kw_only=True):
     """The work failed: now (`exception` is what it raised) or before (only the type and message are known).
 
     `error_type` and `error` are the type and message of the exception. `final`: it will not be tried again. Otherwise
-    another attempt is possible in `retry_after` seconds; None: with the next call.
+    another attempt is possible in `retry_after` seconds; None: with the next call. `abandoned`: an operator decided
+    that it must not run again.
     """
 
     kind: ClassVar[str] = "failed"
@@ -159,6 +160,7 @@ class Failed(Common[T], frozen=True, kw_only=True):
     error_type: str = ""
     error: str = ""
     final: bool = False
+    abandoned: bool = False
     retry_after: float | None = None
     exception: BaseException | None = None
 
@@ -168,6 +170,8 @@ class Failed(Common[T], frozen=True, kw_only=True):
                 raise self.exception
             finally:
                 del self  # the traceback refers to this frame; drop the reference cycle
+        if self.abandoned:
+            raise self._abandoned_error()
         when = "it will not be retried" if self.final else f"it may be retried in {self.retry_after or 0:.1f} s"
         raise errors.PreviouslyFailed(
             self.with_reason(f"attempt {self.attempt} failed with {self.error_type}: {self.error} ({when})"),
@@ -179,6 +183,16 @@ class Failed(Common[T], frozen=True, kw_only=True):
             hint=f"`{cli_command('retry', self.key)}` lets it run again"
             if self.final
             else "deliver it again after that",
+        )
+
+    def _abandoned_error(self) -> errors.PreviouslyFailed:
+        return errors.PreviouslyFailed(
+            self.with_reason(f"an operator abandoned it after attempt {self.attempt}: it must not run again"),
+            key=self.key,
+            reason=self.reason,
+            error_type=self.error_type,
+            error_message=self.error,
+            hint=f"`{cli_command('explain', self.key)}` says who did it and why",
         )
 
 

@@ -56,7 +56,7 @@ _crc32 = zlib.crc32
 _head = struct.Struct(">3sI").pack
 
 
-_ENCODED_NONE: Final = _PLAIN_HEADER + _crc32(b"\xc0", _PLAIN_SUM).to_bytes(4, "big") + b"\xc0"
+ENCODED_NONE: Final = _PLAIN_HEADER + _crc32(b"\xc0", _PLAIN_SUM).to_bytes(4, "big") + b"\xc0"
 """None in its envelope, the most common result."""
 
 
@@ -178,7 +178,7 @@ class Codec:
 
     def decode(self, data: bytes, record_id: bytes, cycle: int = 0) -> Any:
         """Return a fresh copy of the stored result. `ResultCorrupt` and `UnknownCodec` are no reason to run again."""
-        if data == _ENCODED_NONE and self._accept_plain and self._returns_none:
+        if data == ENCODED_NONE and self._accept_plain and self._returns_none:
             return None
         size = len(data)
         if size < _BODY:
@@ -205,7 +205,7 @@ class Codec:
         A function cannot store that. Either a `with` block completed without a value, or an operator resolved the key
         without a result.
         """
-        return data == _ENCODED_NONE and not self._returns_none
+        return data == ENCODED_NONE and not self._returns_none
 
     def _digest(self, plain: bytes, record_id: bytes) -> bytes:
         if self._cipher is None:
