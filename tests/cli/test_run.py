@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -332,12 +333,14 @@ def test_the_result_is_sent_for_the_longer_of_the_lease_and_ten_minutes(
     flags: tuple[str, ...], seconds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    policies: list[Policy] = []
+    times: list[int] = []
 
-    def note_policy(_once: Once, block: ClaimBlock, *_: object, **__: object) -> int:
-        policies.append(block._job.policy)
-        return 0
+    class RecordingOnce(Once):
+        def claim(self, key: Any, **settings: Any) -> ClaimBlock:
+            chosen: Any = {name: settings[name] for name in ("lease", "settle_timeout")}
+            times.append(Policy().with_settings(chosen).settle_time)
+            return super().claim(key, **settings)
 
-    monkeypatch.setattr(running, "_run_claimed", note_policy)
+    monkeypatch.setattr(running, "Once", RecordingOnce)
     assert call("run", "--key", "k", *flags, "--", "true").exit_code == 0
-    assert [policy.settle_time for policy in policies] == [seconds * 1_000_000]
+    assert times == [seconds * 1_000_000]

@@ -23,6 +23,7 @@ from onceward.errors import ConfigurationError, InvalidKey, MissingKey, ResultEr
 from onceward.http import envelope, oidc, semantics, signatures
 from onceward.http.messages import InboundRequest
 from onceward.http.multipart import MultipartHash, split_boundary
+from onceward.http.tokens import Refusal
 from onceward.imports.open_rows import Format, open_rows
 from onceward.imports.reject_file import escape_formula, unescape_formulas
 from onceward.imports.scan import scan
@@ -159,7 +160,7 @@ TOKEN = jwt.encode({"aud": "other", "exp": 1}, SIGNER, algorithm="RS256", header
 
 def oidc_token(data: bytes) -> None:
     claims = oidc._verified(KEYS, data.decode("latin-1"), ["us"], ["google"], 0)
-    assert claims is None, "no input has a valid signature for us"
+    assert isinstance(claims, Refusal), "no input has a valid signature for us"
 
 
 # ── stored results ──

@@ -69,7 +69,11 @@ def query_token(*tokens: str, parameter: str = "token") -> Check:
 
 
 def sent_bearer_token(request: InboundRequest) -> str:
-    """Return the token of `Authorization: Bearer …`, or "" if there is none."""
+    """Return the token of `Authorization: Bearer …`, or "" if there is none.
+
+    Args:
+        request: The request, with its headers.
+    """
     kind, _, token = request.header("authorization").partition(" ")
     return token.strip() if kind.lower() == "bearer" else ""
 
