@@ -65,7 +65,7 @@ NUMBERS: Final = (
         "test_the_rules_report_claims_without_an_answer_failed_heartbeats_and_stale_locks",
     ),
     Number(
-        "B 86,400 s window", POLICY, 'window: Window = lasting("24h")', 'window: Window = lasting("25h")',
+        "B 86,400 s window", POLICY, 'DEFAULT_WINDOW: Final = lasting("24h")', 'DEFAULT_WINDOW: Final = lasting("25h")',
         "tests/integration/test_submissions_example.py::test_a_submission_is_known_for_a_day",
     ),
     Number(

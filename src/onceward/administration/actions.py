@@ -16,6 +16,7 @@ from onceward.errors import ConfigurationError, OncewardError
 from onceward.protocol.hints import cli_command, resolve_hint
 from onceward.protocol.message_note import is_parked_message
 from onceward.protocol.note import HTTP_REQUEST, KIND, SAGA, note_without_input
+from onceward.protocol.policy import DEFAULT_WINDOW
 from onceward.protocol.record import AfterCrash, Record, RecordState
 from onceward.protocol.requests import Resolution, Resolve, Validity
 from onceward.protocol.resolved import is_abandoned
@@ -39,7 +40,6 @@ from .record_view import state_text
 Verb = Literal["release", "retry", "resolve", "forget"]
 FindingName = Literal["applied", "not_applied", "abandon"]
 
-DEFAULT_WINDOW: Final = "24h"
 ALIVE: Final = "its lease has not expired, so its owner may be alive → wait, or if that process is gone, force it"
 CHANGED: Final = "it was changed in the meantime → inspect it again"
 ABANDONED: Final = "an operator abandoned it, so that it does not run again → if it must run after all, force it"

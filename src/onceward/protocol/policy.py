@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
-from typing import Any, Literal, Self, TypedDict, get_args
+from typing import Any, Final, Literal, Self, TypedDict, get_args
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -114,7 +114,7 @@ class Settings(CommonSettings, total=False):
     on_done: OnDone
 
 
-DEFAULT_WINDOW = lasting("24h")
+DEFAULT_WINDOW: Final = lasting("24h")
 
 
 class Policy(Struct, frozen=True, dict=True, kw_only=True):
