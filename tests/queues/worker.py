@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sqlite3
 import sys
 import threading
@@ -41,7 +40,17 @@ def is_ready(database: Path, pid: int) -> Path:
     return database.parent / f"ready-{pid}"
 
 
+def run(worker: Consumer, database: Path) -> None:
+    """Run it. It opens its queue when its signal handlers are installed."""
+    open_queue = worker.queue.open
+
+    async def open_when_ready() -> None:
+        is_ready(database, os.getpid()).touch()
+        await open_queue()
+
+    setattr(worker.queue, "open", open_when_ready)  # noqa: B010 (mypy forbids the assignment)
+    worker.run()
+
+
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until the consumer installs its own handler
-    is_ready(Path(sys.argv[4]), os.getpid()).touch()
-    consumer(*sys.argv[1:5]).run()
+    run(consumer(*sys.argv[1:5]), Path(sys.argv[4]))
