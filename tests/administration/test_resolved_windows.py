@@ -22,6 +22,7 @@ from onceward.protocol.ports import Filter
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Resolve
 from onceward.protocol.window import parse_window
+from onceward.results import AesGcm
 from onceward.runtime.threads import run
 from onceward.stores.memory import MemoryStore
 from onceward.testing import FakeClock
@@ -33,9 +34,9 @@ SETTINGS: Any = {"window": WINDOW, "after_crash": "park"}
 class Shop:
     """One client, and several ways to call work that times out."""
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
         self.clock = FakeClock()
-        self.once = Once(MemoryStore(clock=self.clock), app="shop")
+        self.once = Once(MemoryStore(clock=self.clock), app="shop", **options)
         self.calls = 0
 
     def work(self, _: object = None) -> None:
@@ -128,9 +129,40 @@ def test_a_request_cannot_be_resolved_with_a_result_because_its_client_expects_a
     assert shop.http() == "410 Gone"
 
 
+@pytest.mark.finding("N15")
+def test_an_encrypted_request_that_was_resolved_is_gone() -> None:
+    shop = Shop(cipher=AesGcm(b"k" * 32))
+    with shop.once:
+        with suppress(TimeoutError):
+            shop.http()
+        shop.once.using(tenant="ann").resolve("k", applied(), name="http")
+        assert shop.http() == "410 Gone"
+
+
 def test_work_that_cannot_be_parked_notes_no_window(shop: Shop) -> None:
     shop.once.using(window=WINDOW).run("k", int)
-    shop.once.using(after_crash="park").run("l", int)
+    [record] = run(shop.once.store.scan(Filter(), cursor=None, limit=9, timeout=5)).records
+    assert record.note == {}
     assert Policy(window=parse_window(WINDOW), max_attempts=3).window_note, "its attempts may be used up"
-    notes = [dict(one.note) for one in run(shop.once.store.scan(Filter(), cursor=None, limit=9, timeout=5)).records]
-    assert notes == [{}, {}]
+
+
+@pytest.mark.finding("N15")
+@pytest.mark.parametrize("window", ["1w1d12h", "1d12h30m", "25h1m30s", "90.5s", "1.234ms", "24h"])
+def test_a_resolved_record_is_valid_for_exactly_its_window(shop: Shop, window: str) -> None:
+    with suppress(TimeoutError):
+        shop.once.using(window=window, after_crash="park").run("k", shop.work)
+    shop.once.resolve("k", applied(None))
+    entry = shop.once.read("k")
+    assert entry is not None
+    assert entry.record.valid_until == shop.clock.now() + microseconds(window)
+
+
+@pytest.mark.finding("N15")
+def test_the_window_of_the_latest_deployment_applies(shop: Shop) -> None:
+    with suppress(TimeoutError):
+        shop.once.using(window="9d", after_crash="park", not_applied=TimeoutError).run("k", shop.work)
+    with suppress(TimeoutError):
+        shop.once.using(after_crash="park").run("k", shop.work)
+    request = plan(Action(verb="resolve", finding="applied"), parked_record(shop), shop.clock.now())
+    assert isinstance(request, Resolve)
+    assert request.validity == parse_window("24h").validity(shop.clock.now())

@@ -16,7 +16,7 @@ from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, ExpectedRecord, Resolution, Resolve, Verdict
 from onceward.protocol.unstored import unstored_note
 from onceward.protocol.window import recorded_window
-from onceward.results.codec import Codec
+from onceward.results.codec import NO_DIGEST, Codec, Encoded
 
 from .engine import Engine
 from .entry import Entry
@@ -25,6 +25,7 @@ from .refusal import lease_left
 
 TIMEOUT = 5.0
 NO_VALUE = "it was resolved by hand, without a value"
+NOTHING = Encoded(None, NO_DIGEST, NO_VALUE)
 SEARCH_TIMEOUT = 30.0  # seconds: it may scan all records
 
 
@@ -136,18 +137,19 @@ def resolution_of(finding: applied | Finding) -> Resolution:
     )
 
 
-def nothing_to_resolve(record: Record | None, key: Key) -> NotAcquired:
-    if record is not None and record.state is RecordState.PENDING:
-        return NotAcquired(
-            "nothing to resolve: its lease has not expired, so its worker may finish it",
-            key=key.text,
-            hint="wait until the lease has expired",
-        )
-    return NotAcquired(
-        f"nothing to resolve: it is {record.state if record else 'absent'}, not PARKED",
-        key=key.text,
-        hint="a function's record is found by fn.key(…), or by its text and name=",
-    )
+def nothing_to_resolve(answer: Answer, key: Key) -> NotAcquired:
+    from onceward.protocol.transitions import Row, row_of  # imported here: usually only stores need the table
+
+    record = answer.record
+    match row_of(record, answer.now):
+        case Row.PENDING_LIVE:
+            state, hint = "its lease has not expired, so its worker may finish it", "wait until the lease has expired"
+        case Row.RELEASED_UNVERIFIED:
+            state, hint = "it was released before verification", "deliver it again: that finds out whether it happened"
+        case _:
+            state = f"it is {record.state if record else 'absent'}, not PARKED"
+            hint = "a function's record is found by fn.key(…), or by its text and name="
+    return NotAcquired(f"nothing to resolve: {state}", key=key.text, hint=hint)
 
 
 NO_RESPONSE = "it is an HTTP request, and its response is lost → resolve it without a result; its client then gets 410"
@@ -189,13 +191,14 @@ async def resolve_fetched(
     """Resolve the record as it was fetched. If it has changed since then, the store refuses."""
     record, resolution = answer.record, resolution_of(finding)
     if record is None or not is_resolvable(record, answer.now):
-        raise nothing_to_resolve(record, key)
+        raise nothing_to_resolve(answer, key)
     window = recorded_window(record.note) or policy.window
     validity = window.validity(answer.now)
     if isinstance(finding, applied):
-        if finding.value is not None and record.note.get(KIND) == HTTP_REQUEST:
+        is_request = record.note.get(KIND) == HTTP_REQUEST
+        if is_request and finding.value is not None:
             raise ConfigurationError(NO_RESPONSE, key=key.text)
-        encoded = await engine.encode(codec, finding.value, record.id, record.cycle)
+        encoded = NOTHING if is_request else await engine.encode(codec, finding.value, record.id, record.cycle)
         if encoded.data is None and codec.stores_results and finding.value is not None:
             raise ConfigurationError(
                 f"the value of applied(…) cannot be stored, so nothing was changed: {encoded.reason}",

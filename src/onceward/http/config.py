@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, Final, Literal, TypedDict
 
 from onceward.client.base import BaseClient
-from onceward.engine.job import NO_NOTE, Job
+from onceward.engine.job import Job
 from onceward.errors import ConfigurationError, InvalidKey, MissingKey, OncewardError, ResultCorrupt, ResultNotStored
 from onceward.keys.key import Key, Scope, make_key
 from onceward.protocol.duration import Duration, microseconds
@@ -213,8 +213,7 @@ class IdempotencyConfig:
         own = make_key(self._scope_for(request.principal), key)
         fingerprint, parts = fingerprint_request(request, digest, own.id, self._fingerprint_key)
         is_async = self.engine.runtime.supports_cancellation
-        note = HTTP_NOTE if self.policy.may_be_parked else NO_NOTE
-        return Job(own, self.policy, self._codec, fingerprint, parts, is_async=is_async, note=note)
+        return Job(own, self.policy, self._codec, fingerprint, parts, is_async=is_async, note=HTTP_NOTE)
 
     def _scope_for(self, principal: str) -> Scope:
         scope = self._scopes.get(principal)

@@ -52,9 +52,22 @@ def format_duration(value: int) -> str:
         return f"{value / 1_000:g}ms"
     if value < _UNITS["m"]:
         return f"{value / _UNITS['s']:g}s"
-    text, left = [], value
+    return "".join(_whole_units(value)[0][:2])
+
+
+def exact_duration(value: int) -> str:
+    """Format microseconds without a loss: parsing the text returns the same value."""
+    parts, left = _whole_units(value)
+    if left or not parts:
+        parts.append(f"{left / 1_000:g}ms")
+    return "".join(parts)
+
+
+def _whole_units(value: int) -> tuple[list[str], int]:
+    """Return the units from weeks to seconds, and the microseconds that are left."""
+    parts, left = [], value
     for unit in ("w", "d", "h", "m", "s"):
         count, left = divmod(left, _UNITS[unit])
         if count:
-            text.append(f"{count}{unit}")
-    return "".join(text[:2])
+            parts.append(f"{count}{unit}")
+    return parts, left

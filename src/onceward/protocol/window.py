@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from onceward.errors import ConfigurationError
 
-from .duration import Duration, format_duration, microseconds
+from .duration import Duration, exact_duration, microseconds
 from .note import WINDOW
 from .requests import FOREVER, Validity
 
@@ -61,15 +61,14 @@ class Window(Struct, frozen=True, dict=True):
                 return None
 
     def __str__(self) -> str:
+        """Return an exact text: claims and declarations store it, and `window_from_text` reads it."""
         match self.kind:
             case "forever":
                 return "forever"
             case "calendar":
                 return f"calendar day in {self.zone}"
             case _:
-                return f"{self.kind} {format_duration(self.length)}" + (
-                    SINCE_ATTEMPT if self.since == "attempt" else ""
-                )
+                return f"{self.kind} {exact_duration(self.length)}" + (SINCE_ATTEMPT if self.since == "attempt" else "")
 
 
 forever = Window("forever")

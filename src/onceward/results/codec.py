@@ -48,7 +48,7 @@ _PLAIN_START: Final = int.from_bytes(_PLAIN_HEADER, "big") << 32
 _SIZE: Final = 4
 _VIEWED_FROM: Final = 64 * KIB  # copying is faster than a memoryview below this size
 _DIGEST: Final = 16  # bytes; a shorter result is its own digest
-_NO_DIGEST: Final = bytes(_DIGEST)
+NO_DIGEST: Final = bytes(_DIGEST)
 _seed_of = _SUMS.get
 _number = int.from_bytes
 _blake2b = hashlib.blake2b
@@ -140,7 +140,7 @@ class Codec:
         if value is None and self._encoded_none is not None:  # the most common result: encoded once
             return self._encoded_none
         if not self._store:
-            return Encoded(None, _NO_DIGEST, "results of this function are not stored, as declared")
+            return Encoded(None, NO_DIGEST, "results of this function are not stored, as declared")
         try:
             plain = self._encode(value)
             size = len(plain)
@@ -152,9 +152,9 @@ class Codec:
                 return Encoded(None, digest, self._too_large(size + _BODY))
             data = self._wrap(plain, _place(record_id, cycle))
         except Unstorable as error:
-            return Encoded(None, _NO_DIGEST, str(error), error.reason)
+            return Encoded(None, NO_DIGEST, str(error), error.reason)
         except Exception as error:  # noqa: BLE001 (if the cipher fails, the result must not be stored unencrypted)
-            return Encoded(None, _NO_DIGEST, f"encoding it raised {type(error).__name__}")
+            return Encoded(None, NO_DIGEST, f"encoding it raised {type(error).__name__}")
         if len(data) > self._max_bytes:  # encryption adds some bytes
             return Encoded(None, digest, self._too_large(len(data)))
         return Encoded(data, digest)
