@@ -26,7 +26,7 @@ AsyncAlert = Callable[[Broken], Awaitable[object]]
 
 
 RECORD_RULES: Final = ("parked", "failed_final")
-"""Rules about records that need an operator. If none is left, the problem is solved: the next one is a new problem."""
+"""Rules about records that need an operator. Once those of an alert are settled, the next one is a new problem."""
 
 
 async def send_alerts(
@@ -43,9 +43,11 @@ async def send_alerts(
     """
     operation = _alert_operation(client, send, thresholds, channel)
     await client.engine.ready()
-    await _forget_solved(client.engine.store, operation.scope.text, measured, channel)
-    for broken in check(measured, thresholds):
-        await execute(client.engine, operation.job((broken,), {}))
+    try:
+        await _forget_solved(client.engine.store, operation, measured, channel)
+    finally:  # alerts are sent even if the store cannot be searched
+        for broken in check(measured, thresholds):
+            await execute(client.engine, operation.job((broken,), {}))
 
 
 def _alert_operation(client: BaseClient, send: Alert | AsyncAlert, thresholds: Thresholds, channel: str) -> Operation:
@@ -78,19 +80,25 @@ def _rule_text(channel: str, rule: str) -> str:
     return f"{channel} {rule}" if channel else rule
 
 
-async def _forget_solved(store: Store, scope: str, measured: Figures, channel: str) -> None:
-    """Forget alerts about records that need an operator, if none is left: the next such record sends an alert.
+async def _forget_solved(store: Store, operation: Operation, measured: Figures, channel: str) -> None:
+    """Forget each alert about records that need an operator, if those are settled: the next such record sends an alert.
 
-    Only zero counts, whatever the thresholds are, so that checks with different thresholds do not send alerts in turn.
-    Alerts that were sent after the figures were read are kept.
+    They are settled if no record is left whose problem began before the alert was sent. The thresholds do not matter,
+    so that checks with different thresholds do not send alerts in turn. Alerts that were sent after the figures were
+    read are kept.
     """
-    left = {_rule_text(channel, rule): getattr(measured.records, rule) for rule in RECORD_RULES}
-    sent = Filter(states=(RecordState.COMPLETED,), scope=scope, updated_before=measured.tally.now)
+    rules = {_rule_text(channel, rule) for rule in RECORD_RULES}
+    since = {
+        operation.key((Broken(rule, scope, 0, 0, "", ""),), {}).id: began
+        for rule in RECORD_RULES
+        for scope, began in getattr(measured.records, f"{rule}_since").items()
+    }
+    sent = Filter(states=(RecordState.COMPLETED,), scope=operation.scope.text, updated_before=measured.tally.now)
     solved = {}
     async for page in scan_pages(store, sent, SEARCH):
         for record in page.records:
-            rule, _, operation = record.key.partition(":")
-            if rule in left and not left[rule].get(operation):
+            is_left = record.id in since and since[record.id] <= record.claimed_at
+            if record.key.partition(":")[0] in rules and not is_left:
                 solved[record.id] = ExpectedRecord(record.token, record.state)
     if solved:
         await store.forget(list(solved), force=False, timeout=SEARCH, seen=solved)

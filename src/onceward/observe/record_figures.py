@@ -43,6 +43,8 @@ class RecordCounter:
         self._old_pending: Counter[str] = Counter()
         self._parked: Counter[str] = Counter()
         self._failed_final: Counter[str] = Counter()
+        self._parked_since: dict[str, int] = {}
+        self._failed_final_since: dict[str, int] = {}
         self._running: set[str] = set()
 
     def add(self, record: Record, now: int) -> None:
@@ -52,30 +54,51 @@ class RecordCounter:
         operation = operation_of(record.scope)
         if record.state is RecordState.PARKED:
             self._parked[operation] += 1
+            _note_since(self._parked_since, operation, record.updated_at)
         elif record.state is RecordState.FAILED:
-            self._failed_final[operation] += _failed_today(record, now)
+            if _failed_today(record, now):
+                self._failed_final[operation] += 1
+                _note_since(self._failed_final_since, operation, record.updated_at)
         else:
-            is_old = record.claimed_at < now - self._thresholds.old_pending_age
-            self._old_pending[operation] += is_old
+            self._add_pending(operation, record, now)
+
+    def _add_pending(self, operation: str, record: Record, now: int) -> None:
+        is_old = record.claimed_at < now - self._thresholds.old_pending_age
+        self._old_pending[operation] += is_old
+        if row_of(record, now) is Row.PENDING_LIVE:
+            self._running.add(record.scope)
+        elif record.lease_until is not None and needs_operator(record, now, is_old=True):
             self._parked[operation] += needs_operator(record, now, is_old=is_old)
-            if row_of(record, now) is Row.PENDING_LIVE:
-                self._running.add(record.scope)
+            _note_since(self._parked_since, operation, record.lease_until)
 
     def figures(self, cursors: Iterable[tuple[Record, int]]) -> RecordFigures:
         """Return the counts. `cursors` are the records of schedule cursors."""
         stuck = stuck_schedules(cursors, self._running, self._thresholds.stuck_schedule_age)
-        return RecordFigures(+self._old_pending, +self._parked, +self._failed_final, stuck)
+        return RecordFigures(
+            +self._old_pending,
+            +self._parked,
+            +self._failed_final,
+            stuck,
+            self._parked_since,
+            self._failed_final_since,
+        )
+
+
+def _note_since(oldest: dict[str, int], operation: str, since: int) -> None:
+    oldest[operation] = min(since, oldest.get(operation, since))
 
 
 def needs_operator(record: Record, now: int, *, is_old: bool) -> bool:
     """Return whether a worker stopped, its effect is unknown, and an operator must resolve it.
 
-    With `park`, the next delivery would only park it. With `verify`, the next delivery finds out, so it needs an
-    operator only if it is old: no delivery arrives. Sagas settle their own steps.
+    With `park`, or after the last attempt, the next delivery would only park it. With `verify`, the next delivery finds
+    out, so it needs an operator only if it is old: no delivery arrives. Sagas settle their own steps.
     """
     if row_of(record, now) is not Row.PENDING_LAPSED or record.note.get(SAGA):
         return False
-    return record.after_crash is AfterCrash.PARK or (is_old and record.after_crash is AfterCrash.VERIFY)
+    if record.after_crash is AfterCrash.VERIFY:
+        return is_old
+    return record.after_crash is AfterCrash.PARK or attempts_used_up(record.attempt, record.max_attempts)
 
 
 def is_final_failure(record: Record, now: int) -> bool:

@@ -19,12 +19,17 @@ RUNBOOK_COMMAND: Final = "onceward runbook"
 
 
 class RecordFigures(Struct, frozen=True):
-    """How many records have each problem, by operation."""
+    """How many records have each problem, by operation.
+
+    `parked_since` and `failed_final_since` say, whatever the thresholds are, when the oldest of these problems began.
+    """
 
     old_pending: Mapping[str, int] = {}
     parked: Mapping[str, int] = {}
     failed_final: Mapping[str, int] = {}
     stuck_schedules: Mapping[str, int] = {}
+    parked_since: Mapping[str, int] = {}
+    failed_final_since: Mapping[str, int] = {}
 
 
 class Figures(Struct, frozen=True):
