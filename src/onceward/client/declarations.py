@@ -7,6 +7,7 @@ from contextlib import suppress
 from onceward.engine.engine import Engine
 from onceward.errors import OncewardError
 from onceward.keys.key import Scope
+from onceward.keys.template import Template
 from onceward.operations.operation import Operation
 from onceward.protocol.policy import Policy
 from onceward.protocol.ports import Store
@@ -17,11 +18,11 @@ class DeclaredOperations:
 
     def __init__(self) -> None:
         self._operations: dict[Scope, Operation] = {}
-        self._compared: dict[Scope, Policy] = {}
+        self._compared: dict[Scope, tuple[Policy, str]] = {}
 
     def add(self, operation: Operation) -> bool:
         """Add the operation. Return False if it is known: some programs decorate a function anew for each request."""
-        if self._compared.get(operation.scope) == operation.policy:
+        if self._compared.get(operation.scope) == _settings_of(operation):
             return False
         self._operations[operation.scope] = operation
         return True
@@ -29,13 +30,18 @@ class DeclaredOperations:
     async def compare(self, store: Store) -> None:
         """Compare once with the stored declarations. If the store does not respond in time, skip the comparison."""
         operations, self._operations = self._operations, {}
-        self._compared |= {scope: operation.policy for scope, operation in operations.items()}
+        self._compared |= {scope: _settings_of(operation) for scope, operation in operations.items()}
         if not operations or store.inline or store.latest is None:
             return
         from .compare_declarations import compare  # imported only if it is used
 
         with suppress(OncewardError):
             await compare(store, store.latest, list(operations.values()))
+
+
+def _settings_of(operation: Operation) -> tuple[Policy, str]:
+    """Return the policy and the key template. Other key sources are new objects each time, so they do not count."""
+    return operation.policy, operation.source.text if isinstance(operation.source, Template) else ""
 
 
 class DeclaringEngine(Engine):

@@ -14,7 +14,8 @@ HIDDEN: Final = "***"
 _FILES: Final = ("sqlite:///", "duckdb:///", "file:///", "unix:///")
 
 _HIDDEN_NAME: Final = r"[\w.-]*(?:pass|secret|token|key|pwd|credential)[\w.-]*"
-_hide_settings = re.compile(rf"(\b{_HIDDEN_NAME}=)[^&\s'\"]+", re.IGNORECASE).sub
+_is_hidden = re.compile(_HIDDEN_NAME, re.IGNORECASE).fullmatch
+_setting_names = re.compile(r"[\w.%-]+(?==)").finditer
 _hide_in_text = re.compile(rf"([?&]{_HIDDEN_NAME}=|\b\w*password=)[^&\s'\"]+", re.IGNORECASE).sub
 _hide_passwords = re.compile(r"(://[^:/?#@\s]*:)\S*@").sub
 _user = re.compile(r"[\w.%+-]*(?=:|\Z)").match
@@ -23,7 +24,7 @@ _user = re.compile(r"[\w.%+-]*(?=:|\Z)").match
 def url_without_secrets(url: str) -> str:
     """Return a URL for messages, without password and secret settings. It may be malformed in any way."""
     if url.lower().startswith(_FILES):  # a path, without a user and a host
-        return _hide_settings(rf"\1{HIDDEN}", url)
+        return _hide_settings(url)
     scheme, separator, rest = url.partition("://")
     if not separator:
         scheme, rest = "", url
@@ -37,7 +38,21 @@ def url_without_secrets(url: str) -> str:
         rest = f"{before}@{after}"
     elif separator and ":" in rest and not _ends_in_port(rest):
         rest = f"{rest.partition(':')[0]}:{HIDDEN}"  # the host is missing: this may be a password
-    return _hide_settings(rf"\1{HIDDEN}", f"{scheme}{separator}{rest}")
+    return _hide_settings(f"{scheme}{separator}{rest}")
+
+
+def _hide_settings(url: str) -> str:
+    """Hide the value of each secret setting, up to the next `&`. Its name may contain percent escapes."""
+    return "&".join(map(_hide_setting, url.split("&")))
+
+
+def _hide_setting(part: str) -> str:
+    from urllib.parse import unquote  # imported only if a URL is shown
+
+    for name in _setting_names(part):
+        if _is_hidden(unquote(name[0])):
+            return f"{part[: name.end()]}={HIDDEN}"
+    return part
 
 
 def text_without_secrets(text: str) -> str:
