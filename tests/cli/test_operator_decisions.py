@@ -44,6 +44,14 @@ def test_a_crashed_key_that_may_run_again_is_not_reported() -> None:
     assert call("check").exit_code == Exit.OK
 
 
+@pytest.mark.finding("N23")
+def test_a_crash_in_the_last_attempt_is_reported() -> None:
+    call("resolve", "wire:4", "--applied", "--yes")
+    with Once(STORE, app="shop", max_attempts=1) as once:
+        silent_claims(once, {"mail:4": "50ms"})
+    assert "parked in shop/shared" in call("check", "-o", "table").stdout
+
+
 @pytest.mark.finding("N26")
 def test_explain_says_that_an_operator_resolved_it_and_what_a_delivery_gets() -> None:
     call("resolve", "wire:4", "--applied", "--yes")

@@ -91,6 +91,14 @@ def test_a_page_over_plain_http_cannot_post_to_https(once: Once) -> None:
     assert visitor.post(f"/keys/{row['id']}/act", form).status_code == 303
 
 
+def test_the_form_says_why_an_action_must_be_forced(visitor: Visitor) -> None:
+    row = parked(visitor)
+    visitor.post(f"/keys/{row['id']}/act", form_of(row, "resolve-abandon"))
+    page = visitor.get(f"/keys/{row['id']}").text
+    assert "Force it, although an operator abandoned it, so that it does not run again." in page
+    assert "Stop that worker first" not in page
+
+
 def test_a_proxy_that_ends_tls_may_speak_plain_http_to_the_console(visitor: Visitor, once: Once) -> None:
     row = parked(visitor)
     form = form_of(row, "resolve-abandon")

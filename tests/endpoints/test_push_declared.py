@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from onceward import ConfigurationError, Once, OncewardWarning
-from onceward.http.push import AsyncPubSubPush, InboundRequest, PubSubPush, PushMessage, bearer_token, query_token
+from onceward.http.push import (
+    AsyncPubSubPush,
+    InboundRequest,
+    PubSubPush,
+    PushMessage,
+    Refusal,
+    bearer_token,
+    query_token,
+)
 from tests.clients import SyncClient
 from tests.endpoints.helpers import enveloped, pubsub_of, push
 from tests.endpoints.push_answers import APPLIED, counting
@@ -50,6 +58,20 @@ def test_a_check_that_raises_admits_no_request(client: SyncClient) -> None:
         with client.store_trouble("claim") as asked:
             assert endpoint.send(push({"order": 7})).status == status
         assert (asked, seen) == ([], [])
+
+
+def test_a_check_admits_a_request_only_with_true(client: SyncClient) -> None:
+    returned: list[object] = []
+    endpoint = pubsub_of(client, check=lambda _: returned[-1])
+    counting(endpoint)
+    for value, status in (({"sub": "ann"}, 503), ("no", 503), (1, 503), (None, 401), (Refusal("blocked"), 401)):
+        returned.append(value)
+        assert endpoint.send(push({"order": 7})).status == status
+    rejected = [(event.reason, event.error) for event in client.events if event.name == "rejected"]
+    assert rejected[0] == ("check_failed", "it returned dict, not True or False")
+    assert rejected[-1] == ("blocked", "")
+    returned.append(True)
+    assert endpoint.post(push({"order": 7})) == APPLIED
 
 
 async def test_an_async_check_is_awaited() -> None:

@@ -62,6 +62,14 @@ def test_a_changed_declaration_is_logged_once_with_its_consequence(
     assert len(warnings(caplog)) == 1, "the next process finds the new declaration"
 
 
+def test_a_key_template_that_changes_within_one_process_is_logged(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    with Once(url, app="shop") as once:
+        for key in ("charge:{n}", "charge:{n}", "order:{n}"):
+            once(key=key, name="charge")(lambda n: None)(n=1)
+    [line] = warnings(caplog)
+    assert "is now declared with key=order:{n}" in line
+
+
 def test_an_operation_that_is_declared_after_the_first_call_is_compared_too(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:

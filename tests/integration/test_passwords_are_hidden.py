@@ -65,6 +65,9 @@ SHAPES = (
     "{}://host/db?token={}",
     "{}://host/db?api_key={}",
     "{}://host/db?password={}&=",
+    "{}://host/db?password=a b{}",
+    "{}://host/db?password=a'{}",
+    "{}://host/db?pass%77ord={}",
     "host={} user=u password={} dbname=d",
 )
 OPENERS: tuple[Callable[[str], Any], ...] = (open_store, Once, AsyncOnce, People, open_warehouse, open_objects)
