@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from onceward import NotAcquired, RecordState, applied, not_applied
+from onceward import NotAcquired, RecordState, applied, inconclusive, not_applied, verify
 from onceward.errors import LeaseLost
+from onceward.protocol.requests import ClaimRequest, Release
 from tests.clients import SyncClient
 
 pytestmark = pytest.mark.parametrize("backend", ["memory", "sqlite", "postgres", "valkey"], indirect=True)
@@ -28,3 +29,14 @@ def test_work_that_was_not_done_runs_again(client: SyncClient) -> None:
     client.clock.advance("1h")
     client.resolve("wire:1", not_applied)
     assert client.outcome("wire:1", str).attempt == 2
+
+
+def test_work_that_the_next_delivery_verifies_is_not_resolved(client: SyncClient) -> None:
+    client.silent_owner("wire:1", after_crash=verify(lambda *_: inconclusive))
+    client.clock.advance("1h")
+    before, store = client.read("wire:1").record, client.once.store
+    claim = ClaimRequest(before.id, before.scope, before.key, bytes(16), 1_000_000, before.fingerprint)
+    [answer] = client.drive(store.claim([claim], timeout=5))
+    client.drive(store.settle([Release(before.id, answer.record.token, claim.nonce)], timeout=5))
+    with pytest.raises(NotAcquired, match="it was released before verification"):
+        client.resolve("wire:1", applied("TX-1"))
