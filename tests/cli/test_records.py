@@ -14,7 +14,7 @@ import pytest
 from onceward import Once, OutcomeParked
 from onceward.cli.exit_codes import Exit
 from onceward.cli.settings import VARIABLES
-from onceward.protocol.note import FRAME, INPUT, user_notes
+from onceward.protocol.note import FRAME, INPUT, WINDOW, user_notes
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Complete, Renewal, Verdict
 from onceward.runtime.threads import ThreadRuntime, run
@@ -386,7 +386,7 @@ def test_resolve_applied_drops_the_input_that_was_kept() -> None:
         assert wire.outcome(7).kind == "parked"
         assert call("resolve", "wire:7", "--applied", "--yes").exit_code == 0
         entry: Any = wire.read(7)
-    assert entry.record.note.keys() == {INPUT, FRAME}
+    assert entry.record.note.keys() == {INPUT, FRAME, WINDOW}
     assert not entry.record.note[INPUT]
 
 

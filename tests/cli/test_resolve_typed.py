@@ -117,10 +117,10 @@ def test_a_resolved_key_is_kept_for_the_window_that_its_operation_declares(shop:
     assert shop.charge.read(7).valid_until is None
 
 
-def test_a_key_without_a_declared_operation_is_kept_for_a_day(shop: Any) -> None:
+def test_a_key_without_a_declared_operation_is_kept_for_the_default_window(shop: Any) -> None:
     shop.once.outcome("by hand", raise_timeout)
     resolved = call("resolve", "by hand", "--abandon", "--yes")
-    assert "24h, from default" in resolved.stderr
+    assert "lasting 1d, as declared" in resolved.stderr
     entry = shop.once.read("by hand")
     assert entry.valid_until - entry.updated_at == timedelta(hours=24)
 

@@ -269,7 +269,7 @@ def test_force_needs_the_highest_level(once: Once) -> None:
         assert "force it" not in visitor.get(f"/keys/{row['id']}").text
         assert once.audit() == []
         admin = Visitor(console_of(once))
-        assert "Its owner may be alive: force it" in admin.get(f"/keys/{row['id']}").text
+        assert "Force it, although its lease has not expired" in admin.get(f"/keys/{row['id']}").text
         admin.post(f"/keys/{row['id']}/act", {**form, "force": ""})
         assert "its lease has not expired" in admin.get(f"/keys/{row['id']}").text
         admin.post(f"/keys/{row['id']}/act", form)

@@ -116,7 +116,7 @@ def test_its_windows_are_declared_in_one_table_that_the_command_lists(env: Envir
         ("reply", "forever", "reply:{message_id}"),
         ("notify", "forever", "notify:{reply_id}"),
         ("charge", "lasting 1w", "charge:{customer}:{invoice}"),
-        ("cron", "lasting 1w1d", "cron:*/5 8-18 * * 1-6:{scheduled_at}"),
+        ("cron", "lasting 1w1d10m", "cron:*/5 8-18 * * 1-6:{scheduled_at}"),
         ("import", "forever", "import:{email} or import:{name}:{city}"),
     ]
     run = subprocess.run(
