@@ -21,7 +21,7 @@ from onceward.protocol.policy import Policy
 from onceward.protocol.ports import Filter
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Resolve
-from onceward.protocol.window import parse_window
+from onceward.protocol.window import parse_window, recorded_window
 from onceward.results import AesGcm
 from onceward.runtime.threads import run
 from onceward.stores.memory import MemoryStore
@@ -155,6 +155,16 @@ def test_a_resolved_record_is_valid_for_exactly_its_window(shop: Shop, window: s
     entry = shop.once.read("k")
     assert entry is not None
     assert entry.record.valid_until == shop.clock.now() + microseconds(window)
+
+
+@pytest.mark.finding("N15")
+def test_the_window_of_an_earlier_deployment_does_not_apply(shop: Shop) -> None:
+    with suppress(TimeoutError), shop.once.claim("k", window="1h", max_attempts=3):
+        shop.work()
+    with shop.once.claim("k", window="7d"):
+        entry = shop.once.read("k")
+    assert entry is not None
+    assert recorded_window(entry.record) is None, "the one hour of the first attempt"
 
 
 @pytest.mark.finding("N15")

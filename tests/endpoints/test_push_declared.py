@@ -60,15 +60,27 @@ def test_a_check_that_raises_admits_no_request(client: SyncClient) -> None:
         assert (asked, seen) == ([], [])
 
 
+class Undecided:
+    def __bool__(self) -> bool:
+        raise ValueError("neither true nor false")
+
+
 def test_a_check_admits_a_request_only_with_true(client: SyncClient) -> None:
     returned: list[object] = []
     endpoint = pubsub_of(client, check=lambda _: returned[-1])
     counting(endpoint)
-    for value, status in (({"sub": "ann"}, 503), ("no", 503), (1, 503), (None, 401), (Refusal("blocked"), 401)):
+    for value, status in (
+        ({"sub": "ann"}, 503),
+        ("no", 503),
+        (1, 503),
+        (Undecided(), 503),
+        (None, 401),
+        (Refusal("blocked"), 401),
+    ):
         returned.append(value)
         assert endpoint.send(push({"order": 7})).status == status
     rejected = [(event.reason, event.error) for event in client.events if event.name == "rejected"]
-    assert rejected[0] == ("check_failed", "it returned dict, not True or False")
+    assert rejected[0] == ("check_failed", "it returned dict, not True, False or a Refusal")
     assert rejected[-1] == ("blocked", "")
     returned.append(True)
     assert endpoint.post(push({"order": 7})) == APPLIED

@@ -70,6 +70,14 @@ def test_a_key_template_that_changes_within_one_process_is_logged(url: str, capl
     assert "is now declared with key=order:{n}" in line
 
 
+def test_a_key_that_is_an_f_string_is_no_change(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    for first in (0, 10):
+        with Once(url, app="shop") as once:
+            for number in range(first, first + 3):
+                once(key=f"charge:{number}", name="charge")(int)()
+    assert warnings(caplog) == []
+
+
 def test_an_operation_that_is_declared_after_the_first_call_is_compared_too(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -91,7 +91,7 @@ def test_the_decision_holds_for_the_window_of_the_work(
     client: SyncClient, transfer: Transfer, finding: FindingName
 ) -> None:
     assert decide(client, Action(verb="resolve", finding=finding)) == (1, [])
-    assert recorded_window(client.read(KEY).record.note) == lasting("9d")
+    assert recorded_window(client.read(KEY).record) == lasting("9d")
     client.clock.advance("8d")
     assert not client.outcome(KEY, transfer.send).executed
     client.clock.advance("2d")

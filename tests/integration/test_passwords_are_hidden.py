@@ -68,6 +68,9 @@ SHAPES = (
     "{}://host/db?password=a b{}",
     "{}://host/db?password=a'{}",
     "{}://host/db?pass%77ord={}",
+    "{}://host/db?%20password={}",
+    "{}://host/db?a%3D1%26password={}",
+    "{}://host/db?auth[password]={}",
     "host={} user=u password={} dbname=d",
 )
 OPENERS: tuple[Callable[[str], Any], ...] = (open_store, Once, AsyncOnce, People, open_warehouse, open_objects)

@@ -125,6 +125,31 @@ def test_a_record_that_is_parked_while_the_last_one_is_resolved_sends_an_alert(
     assert len(sent) == 2
 
 
+def test_work_that_becomes_old_after_the_others_were_resolved_sends_an_alert(
+    client: SyncClient, sent: list[str]
+) -> None:
+    client.silent_owner("wire 1", after_crash=verify(lambda *_: inconclusive))
+    client.clock.advance("11m")
+    park(client, "wire 2")
+    for _ in range(2):
+        check(client, alert=sender(client, sent))
+        client.clock.advance("5m")
+    resolve(client, "wire 2")
+    client.clock.advance("20m")
+    for _ in range(2):
+        check(client, alert=sender(client, sent))
+        client.clock.advance("5m")
+    assert len(sent) == 2
+
+
+def test_failures_whose_windows_end_send_one_alert(client: SyncClient, sent: list[str]) -> None:
+    for number in range(20):
+        client.another(final=ValueError, window="2m").outcome(f"mail {number}", int, "seven")
+        client.clock.advance("1m")
+        check(client, alert=sender(client, sent))
+    assert len(sent) == 1
+
+
 def test_a_scope_with_a_long_name_sends_one_alert(client: SyncClient, sent: list[str]) -> None:
     client.silent_owner("wire 1", name="w" * 195, after_crash="park")  # with the rule, longer than a key's text
     client.clock.advance("10m")

@@ -150,7 +150,7 @@ def plan(
     """
     try:
         if action.verb == "resolve":
-            window = parse_window(action.window or recorded_window(record.note) or declared or DEFAULT_WINDOW)
+            window = parse_window(action.window or recorded_window(record) or declared or DEFAULT_WINDOW)
             return _resolve(action, record, now, encode, window.validity(now))
         return _OTHERS[action.verb](action, record, now)
     except OncewardError as error:

@@ -245,7 +245,7 @@ def resolve(
         record, now = find_one(store, key, scope())
         if app is not None and record.note.get(SAGA):
             raise CommandError("--app does not apply to sagas → resolve it in Python: saga.resolve(…)", Exit.USAGE)
-        window, action = _with_window(action, recorded_window(record.note) or run(declared_window(store, record.scope)))
+        window, action = _with_window(action, recorded_window(record) or run(declared_window(store, record.scope)))
         check_allowed(action, record, now, encode)
         if finding == "applied" and result is None:
             click.echo(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from onceward.engine.runner import execute
+from onceward.errors import OncewardError
 from onceward.observe.record_figures import SEARCH, scan_pages
 from onceward.observe.rules import Broken, Figures, check
 from onceward.observe.thresholds import Thresholds
@@ -25,10 +27,6 @@ Alert = Callable[[Broken], object]
 AsyncAlert = Callable[[Broken], Awaitable[object]]
 
 
-RECORD_RULES: Final = ("parked", "failed_final")
-"""Rules about records that need an operator. Once those of an alert are settled, the next one is a new problem."""
-
-
 async def send_alerts(
     client: BaseClient,
     measured: Figures,
@@ -43,11 +41,15 @@ async def send_alerts(
     """
     operation = _alert_operation(client, send, thresholds, channel)
     await client.engine.ready()
+    failure = None
     try:
         await _forget_solved(client.engine.store, operation, measured, channel)
-    finally:  # alerts are sent even if the store cannot be searched
-        for broken in check(measured, thresholds):
-            await execute(client.engine, operation.job((broken,), {}))
+    except OncewardError as error:  # alerts are sent even if the store cannot be searched
+        failure = error
+    for broken in check(measured, thresholds):
+        await execute(client.engine, operation.job((broken,), {}))
+    if failure is not None:
+        raise failure
 
 
 def _alert_operation(client: BaseClient, send: Alert | AsyncAlert, thresholds: Thresholds, channel: str) -> Operation:
@@ -83,21 +85,22 @@ def _rule_text(channel: str, rule: str) -> str:
 async def _forget_solved(store: Store, operation: Operation, measured: Figures, channel: str) -> None:
     """Forget each alert about records that need an operator, if those are settled: the next such record sends an alert.
 
-    They are settled if no record is left whose problem began before the alert was sent. The thresholds do not matter,
-    so that checks with different thresholds do not send alerts in turn. Alerts that were sent after the figures were
-    read are kept.
+    Failures are settled if none is left; other records, if none is left whose problem began before the alert was sent.
+    The limits do not matter, so that checks with different limits do not send alerts in turn. Alerts that were sent
+    after the figures were read are kept.
     """
-    rules = {_rule_text(channel, rule) for rule in RECORD_RULES}
+    left = {"parked": measured.records.parked_since, "failed_final": dict.fromkeys(measured.records.failed_final, 0)}
+    rules = {_rule_text(channel, rule) for rule in left}
     since = {
         operation.key((Broken(rule, scope, 0, 0, "", ""),), {}).id: began
-        for rule in RECORD_RULES
-        for scope, began in getattr(measured.records, f"{rule}_since").items()
+        for rule, found in left.items()
+        for scope, began in found.items()
     }
     sent = Filter(states=(RecordState.COMPLETED,), scope=operation.scope.text, updated_before=measured.tally.now)
     solved = {}
     async for page in scan_pages(store, sent, SEARCH):
         for record in page.records:
-            is_left = record.id in since and since[record.id] <= record.claimed_at
+            is_left = since.get(record.id, math.inf) <= record.claimed_at
             if record.key.partition(":")[0] in rules and not is_left:
                 solved[record.id] = ExpectedRecord(record.token, record.state)
     if solved:

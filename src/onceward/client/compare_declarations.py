@@ -17,7 +17,6 @@ from msgspec import Struct
 
 from onceward.errors import OncewardError
 from onceward.keys.key import Key, Scope, make_key
-from onceward.keys.template import Template
 from onceward.operations.operation import Operation
 from onceward.operations.payload import fingerprint_text
 from onceward.protocol.capabilities import LatestStates
@@ -26,6 +25,8 @@ from onceward.protocol.latest import EventDelivery, Retention
 from onceward.protocol.operation_names import DECLARATION
 from onceward.protocol.ordering import CONTENT_BYTES, position_of
 from onceward.protocol.ports import Filter, Store
+
+from .declarations import template_text
 
 READ_TIMEOUT: Final = 2.0  # seconds; the first call of the process waits for it
 WRITE_TIMEOUT: Final = 0.3  # seconds; a caller's own transaction may block writes
@@ -58,9 +59,9 @@ CONSEQUENCES: Final = {
 
 
 def declaration_of(operation: Operation) -> StoredDeclaration:
-    policy, source = operation.policy, operation.source
+    policy = operation.policy
     return StoredDeclaration(
-        key=source.text if isinstance(source, Template) else repr(source),
+        key=template_text(operation) or repr(operation.source),
         fingerprint=fingerprint_text(policy.fingerprint),
         window=str(policy.window),
         after_crash=policy.after_crash.name.lower(),

@@ -40,8 +40,19 @@ class DeclaredOperations:
 
 
 def _settings_of(operation: Operation) -> tuple[Policy, str]:
-    """Return the policy and the key template. Other key sources are new objects each time, so they do not count."""
-    return operation.policy, operation.source.text if isinstance(operation.source, Template) else ""
+    """Return the policy and the key template. Other key sources may be new objects each time, so they do not count."""
+    return operation.policy, template_text(operation) or ""
+
+
+def template_text(operation: Operation) -> str | None:
+    """Return the key template; None if the key has another source.
+
+    A text without fields may be an f-string, which has another value each time: all of those count as one.
+    """
+    source = operation.source
+    if not isinstance(source, Template):
+        return None
+    return source.text if source.has_fields else "a text without fields"
 
 
 class DeclaringEngine(Engine):

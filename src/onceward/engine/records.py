@@ -192,7 +192,7 @@ async def resolve_fetched(
     record, resolution = answer.record, resolution_of(finding)
     if record is None or not is_resolvable(record, answer.now):
         raise nothing_to_resolve(answer, key)
-    window = recorded_window(record.note) or policy.window
+    window = recorded_window(record) or policy.window
     validity = window.validity(answer.now)
     if isinstance(finding, applied):
         is_request = record.note.get(KIND) == HTTP_REQUEST

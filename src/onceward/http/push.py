@@ -106,9 +106,9 @@ class BasePush(BaseEndpoint):
         Args:
             once: The client that claims messages.
             name: The operation, one for each topic.
-            check: Authenticates the sender, such as `google_oidc(…)`; None accepts every sender. It returns True, or
-                False or a `Refusal` with the reason for the log. It runs before the body is read, so it receives a
-                request without a body.
+            check: Authenticates the sender, such as `google_oidc(…)`; None accepts every sender. It returns True
+                to accept the request, and False or a `Refusal` with the reason for the log to refuse it. It runs before
+                the body is read, so it receives a request without a body.
             limit: The maximum size of a body in bytes. Larger ones get 413.
             max_buffered: The maximum size of all bodies that are read at the same time. Beyond it, requests get 503.
             choices: Policy settings of all handlers.
@@ -269,10 +269,13 @@ class BasePush(BaseEndpoint):
             return problem(503, "check_failed", "the check of the sender failed; deliver it again")
         if allowed is True:
             return None
-        if allowed:  # for example a decoded token, which says nothing about whether this sender is allowed
-            self._emit_rejected("check_failed", f"it returned {type(allowed).__name__}, not True or False")
+        if isinstance(allowed, Refusal):
+            self._emit_rejected(allowed.reason)
+        elif allowed is None or allowed is False:
+            self._emit_rejected("refused")
+        else:  # for example a decoded token, which says nothing about whether this sender is allowed
+            self._emit_rejected("check_failed", f"it returned {type(allowed).__name__}, not True, False or a Refusal")
             return problem(503, "check_failed", "the check of the sender failed; deliver it again")
-        self._emit_rejected(allowed.reason if isinstance(allowed, Refusal) else "refused")
         return problem(401, "refused", "the token is not valid", [("www-authenticate", "Bearer")])
 
     def _emit_rejected(self, reason: str, error: str = "") -> None:

@@ -66,6 +66,10 @@ class Template:
     def __repr__(self) -> str:
         return f"Template({self.text!r})"
 
+    @property
+    def has_fields(self) -> bool:
+        return bool(self._fields)
+
     def check(self, names: Collection[str], *, has_var_keywords: bool) -> None:
         """Reject a field that no call can fill."""
         for field in self._fields:

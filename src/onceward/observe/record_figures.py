@@ -44,7 +44,6 @@ class RecordCounter:
         self._parked: Counter[str] = Counter()
         self._failed_final: Counter[str] = Counter()
         self._parked_since: dict[str, int] = {}
-        self._failed_final_since: dict[str, int] = {}
         self._running: set[str] = set()
 
     def add(self, record: Record, now: int) -> None:
@@ -54,11 +53,9 @@ class RecordCounter:
         operation = operation_of(record.scope)
         if record.state is RecordState.PARKED:
             self._parked[operation] += 1
-            _note_since(self._parked_since, operation, record.updated_at)
+            self._note_parked(operation, record.updated_at)
         elif record.state is RecordState.FAILED:
-            if _failed_today(record, now):
-                self._failed_final[operation] += 1
-                _note_since(self._failed_final_since, operation, record.updated_at)
+            self._failed_final[operation] += _failed_today(record, now)
         else:
             self._add_pending(operation, record, now)
 
@@ -69,7 +66,12 @@ class RecordCounter:
             self._running.add(record.scope)
         elif record.lease_until is not None and needs_operator(record, now, is_old=True):
             self._parked[operation] += needs_operator(record, now, is_old=is_old)
-            _note_since(self._parked_since, operation, record.lease_until)
+            verified = record.after_crash is AfterCrash.VERIFY  # it counts only if it is old: see `needs_operator`
+            old_at = record.claimed_at + min(self._thresholds.old_pending_age, Thresholds().old_pending_age)
+            self._note_parked(operation, max(record.lease_until, old_at) if verified else record.lease_until)
+
+    def _note_parked(self, operation: str, since: int) -> None:
+        self._parked_since[operation] = min(since, self._parked_since.get(operation, since))
 
     def figures(self, cursors: Iterable[tuple[Record, int]]) -> RecordFigures:
         """Return the counts. `cursors` are the records of schedule cursors."""
@@ -80,12 +82,7 @@ class RecordCounter:
             +self._failed_final,
             stuck,
             self._parked_since,
-            self._failed_final_since,
         )
-
-
-def _note_since(oldest: dict[str, int], operation: str, since: int) -> None:
-    oldest[operation] = min(since, oldest.get(operation, since))
 
 
 def needs_operator(record: Record, now: int, *, is_old: bool) -> bool:

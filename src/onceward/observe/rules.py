@@ -21,7 +21,7 @@ RUNBOOK_COMMAND: Final = "onceward runbook"
 class RecordFigures(Struct, frozen=True):
     """How many records have each problem, by operation.
 
-    `parked_since` and `failed_final_since` say, whatever the thresholds are, when the oldest of these problems began.
+    `parked_since` is when the oldest problem that the rule `parked` counts, or will count, began.
     """
 
     old_pending: Mapping[str, int] = {}
@@ -29,7 +29,6 @@ class RecordFigures(Struct, frozen=True):
     failed_final: Mapping[str, int] = {}
     stuck_schedules: Mapping[str, int] = {}
     parked_since: Mapping[str, int] = {}
-    failed_final_since: Mapping[str, int] = {}
 
 
 class Figures(Struct, frozen=True):

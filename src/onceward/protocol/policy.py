@@ -189,7 +189,7 @@ class Policy(Struct, frozen=True, dict=True, kw_only=True):
     def window_note(self) -> dict[str, str]:
         """What the claim notes about the window, so that an operator can resolve a parked record with it.
 
-        The default window is noted too: it replaces the note of an earlier deployment that declared another one.
+        The default window is noted too: it replaces the note of an earlier claim that declared another one.
         """
         return {WINDOW: str(self.window)} if self.may_be_parked else {}
 

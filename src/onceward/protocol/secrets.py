@@ -13,9 +13,10 @@ HIDDEN: Final = "***"
 
 _FILES: Final = ("sqlite:///", "duckdb:///", "file:///", "unix:///")
 
-_HIDDEN_NAME: Final = r"[\w.-]*(?:pass|secret|token|key|pwd|credential)[\w.-]*"
-_is_hidden = re.compile(_HIDDEN_NAME, re.IGNORECASE).fullmatch
-_setting_names = re.compile(r"[\w.%-]+(?==)").finditer
+_HIDDEN_WORD: Final = "pass|secret|token|key|pwd|credential"
+_HIDDEN_NAME: Final = rf"[\w.-]*(?:{_HIDDEN_WORD})[\w.-]*"
+_is_hidden = re.compile(_HIDDEN_WORD, re.IGNORECASE).search
+_setting_names = re.compile(r"(?<![^\s&?;=#/])[^\s&?;=#/]++(?==)").finditer
 _hide_in_text = re.compile(rf"([?&]{_HIDDEN_NAME}=|\b\w*password=)[^&\s'\"]+", re.IGNORECASE).sub
 _hide_passwords = re.compile(r"(://[^:/?#@\s]*:)\S*@").sub
 _user = re.compile(r"[\w.%+-]*(?=:|\Z)").match

@@ -9,7 +9,6 @@ calendar("Europe/Berlin")      until the first instant of the next local date af
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Literal
@@ -20,6 +19,7 @@ from onceward.errors import ConfigurationError
 
 from .duration import Duration, exact_duration, microseconds
 from .note import WINDOW
+from .record import AfterCrash, Record
 from .requests import FOREVER, Validity
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -139,9 +139,14 @@ def window_from_text(text: str) -> Window | None:
         return None
 
 
-def recorded_window(note: Mapping[str, str]) -> Window | None:
-    """Return the window that the claim wrote to the record's note; None if it wrote none."""
-    return window_from_text(note.get(WINDOW, ""))
+def recorded_window(record: Record) -> Window | None:
+    """Return the window that the last claim wrote to the record's note; None if it wrote none.
+
+    A claim of work that cannot be parked writes none. If there is one, an earlier deployment wrote it.
+    """
+    if record.after_crash is AfterCrash.RERUN and not record.max_attempts:
+        return None
+    return window_from_text(record.note.get(WINDOW, ""))
 
 
 def next_local_date(instant: int, zone: str) -> int:
