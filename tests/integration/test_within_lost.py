@@ -13,7 +13,7 @@ import psycopg
 import pytest
 import sqlalchemy
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from sqlalchemy.pool import NullPool
 
 from onceward import AsyncOnce, Once, StoreUnavailable
@@ -247,3 +247,27 @@ def test_a_lock_that_is_not_released_in_time_is_reported_as_such(once: Once, sch
     assert "k" in str(caught.value.key)
     assert "handler" not in str(caught.value)
     assert ran == []
+
+
+class Row(DeclarativeBase):
+    pass
+
+
+class Effect(Row):
+    __tablename__ = "effects"
+    word: Mapped[str] = mapped_column(primary_key=True)
+
+
+@pytest.mark.finding("N71")
+def test_rows_that_a_session_sends_on_a_connection_without_answers_end_at_the_deadline(
+    once: Once, proxy: Proxy, schema: str
+) -> None:
+    for answered in ANSWERED:
+        theirs = session(proxy.port)
+        theirs.execute(sqlalchemy.text(f'SET search_path TO "{schema}"'))
+        theirs.add(Effect(word=f"unsent {answered}"))
+        proxy.next(SWALLOW_REQUEST, after=answered)
+        with pytest.raises(StoreUnavailable) as caught, once.using(lease="1s").within(theirs) as tx:
+            tx.run(f"k{answered}", lambda: None)
+        assert any(text in str(caught.value) for text in LOST)
+        discard(theirs)
