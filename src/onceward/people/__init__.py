@@ -6,6 +6,7 @@ Read `people.py` first (the API), then `ingest.py` (one batch) and `matching.py`
 
 from __future__ import annotations
 
+from . import kinds, normalise
 from .fields import PERSON, Field, MergeRule
 from .kinds import FieldKind, MatchLevel
 from .people import JoinedPeople, People
