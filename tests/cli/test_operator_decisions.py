@@ -58,7 +58,7 @@ def test_explain_says_that_an_operator_resolved_it_and_what_a_delivery_gets() ->
     text = said("wire:4")
     assert "An operator resolved attempt 1 by " in text
     assert f"{user_and_host()} ran resolve applied" in text
-    assert "gets null, or ResultNotStored (HTTP: status 410) if its result has another type" in text
+    assert "gets null, or ResultNotStored (HTTP: status 410) if the declared type excludes null" in text
     assert "stored result" not in text
     with Once(STORE, app="shop") as once:
 

@@ -205,7 +205,7 @@ class Broken(Hooks, StoreConformance):
 
 
 ROUNDS = 5
-"""Some bugs show only if two calls meet: on a busy machine, not in every round."""
+"""Some bugs show only if two calls overlap. On a busy machine, they do not overlap in every round."""
 
 
 @pytest.mark.parametrize("what", WRONG)

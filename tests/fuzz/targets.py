@@ -129,7 +129,7 @@ MULTIPART = (
 
 
 def multipart(data: bytes) -> None:
-    """Hash a body at once and byte by byte: how it arrives must not matter."""
+    """Hash a body at once and byte by byte: both must give the same hash."""
     content_type, _, body = data.partition(b"\n\n")
     rest, boundary = split_boundary(content_type)
     if not boundary:

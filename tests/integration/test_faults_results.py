@@ -302,7 +302,7 @@ class Receipt:
     ("make", "reason", "fix"),
     [
         (lambda: Receipt(1), "Receipt is not named in the return annotation", "annotate the function"),
-        (lambda: "x" * 100, "it takes 109 bytes, and the limit is 100", "raise max_result_bytes"),
+        (lambda: "x" * 100, "it takes 109 bytes, and the limit is 100", "increase max_result_bytes"),
         (lambda: {"secret": object()}, "builtins:object is not a type that can be stored", "store_result=False"),
     ],
     ids=["not annotated", "too large", "not storable"],

@@ -123,7 +123,7 @@ def test_a_caller_that_cannot_open_a_file_does_not_close_it_for_the_others(
     assert isinstance(failed.exception(), StoreUnavailable)
     assert other.exception(TOO_LONG) is None
     monkeypatch.undo()
-    longer = 3 * TOO_LONG  # with the same timeout again, a call does not look whether the store is open
+    longer = 3 * TOO_LONG  # with the same timeout again, a call does not check whether the store is open
     assert run(store.read([b"0" * 32], timeout=longer))[0].record is None
     run(store.close())
 

@@ -176,7 +176,7 @@ def _completed(record: Record, now: int) -> list[str]:
         when = _ago(record.updated_at, now)
         ended = f"An operator resolved attempt {record.attempt} by {_owner(record)} as applied {when}."
         if record.result == ENCODED_NONE:
-            result = "gets null, or ResultNotStored (HTTP: status 410) if its result has another type"
+            result = "gets null, or ResultNotStored (HTTP: status 410) if the declared type excludes null"
     lines = [
         ended,
         f"A delivery now is skipped and {result}, {_until(record, now)}.",

@@ -76,14 +76,13 @@ def check_rules(command: str | None, url: str | None) -> int:
     operation are combined.
 
     Thresholds are in onceward.toml; `onceward rules` shows them. With --alert, a command runs for each broken rule,
-    once in 24 h per rule and scope, on any number of machines. After the PARKED or failed records of a scope are all
-    settled, the next one is reported at once. A command that fails is retried by the next check. It gets
-    ONCEWARD_RULE, ONCEWARD_SCOPE, ONCEWARD_FIGURE and ONCEWARD_ALERT_STORE (the URL without secrets) in its
-    environment. It runs without a shell: no pipes, no variables, no `~`; if you need those, use a script, or
-    sh -c '…'.
+    once in 24 h per rule and scope, on any number of machines. If all PARKED or failed records of a scope are settled,
+    the next one sends a new alert at once. If the command fails, the next check runs it again. Its environment has
+    ONCEWARD_RULE, ONCEWARD_SCOPE, ONCEWARD_FIGURE and ONCEWARD_ALERT_STORE (the URL without secrets). It runs without
+    a shell: no pipes, no variables, no `~`; if you need those, use a script, or sh -c '…'.
 
-    With --alert-url, each broken rule is posted as JSON, as often. Slack and similar tools show
-    its field `text`. The URL may be a secret, so prefer the environment variable; messages name only its host.
+    With --alert-url, each broken rule is posted as JSON, by the same limits. Slack and similar tools show its
+    field `text`. The URL may be a secret, so prefer the environment variable; messages name only its host.
 
     \b
     Examples, for cron:

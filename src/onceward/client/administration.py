@@ -214,8 +214,8 @@ class Administration(BaseClient):
 
         Args:
             rules: Thresholds that override the defaults, by the name of the rule.
-            alert: Called for each broken rule, once in 24 hours, however many processes check.
-                After the PARKED or failed records of a scope are all settled, the next one is reported at once.
+            alert: Called for each broken rule, once in 24 hours per rule and scope, however many processes check. If
+                all PARKED or failed records of a scope are settled, it is called for the next one at once.
             store_only: Check only that the store answers and has its tables: fast enough for a readiness probe.
 
         Returns:

@@ -36,8 +36,8 @@ async def send_alerts(
 ) -> None:
     """Send an alert about each rule that the `measured` figures break, one after the other.
 
-    The key is rule and scope; the measured value may differ each time. One that fails emits an event like other work,
-    and the next check retries it. Alerts of another `channel` are sent separately.
+    The key is rule and scope; the measured value may differ each time. If sending fails, the alert emits an event like
+    other work, and the next check retries it. Alerts of another `channel` are sent separately.
     """
     operation = _alert_operation(client, send, thresholds, channel)
     await client.engine.ready()
@@ -83,11 +83,11 @@ def _rule_text(channel: str, rule: str) -> str:
 
 
 async def _forget_solved(store: Store, operation: Operation, measured: Figures, channel: str) -> None:
-    """Forget each alert about records that need an operator, if those are settled: the next such record sends an alert.
+    """Forget the alerts about records that are settled by now, so that the next such record sends a new alert.
 
-    Failures are settled if none is left; other records, if none is left whose problem began before the alert was sent.
-    The limits do not matter, so that checks with different limits do not send alerts in turn. Alerts that were sent
-    after the figures were read are kept.
+    An alert about failures is forgotten if no failure is left. An alert about parked records is forgotten if no record
+    is left whose problem began before the alert was sent. The limits do not matter: otherwise, checks with different
+    limits would send alerts in turn. Alerts that were sent after the figures were read are kept.
     """
     left = {"parked": measured.records.parked_since, "failed_final": dict.fromkeys(measured.records.failed_final, 0)}
     rules = {_rule_text(channel, rule) for rule in left}

@@ -14,7 +14,7 @@ from onceward.protocol.policy import Finding, Policy, abandon, applied, not_appl
 from onceward.protocol.ports import Filter
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Answer, ExpectedRecord, Resolution, Resolve, Verdict
-from onceward.protocol.unstored import unstored_note
+from onceward.protocol.unstored import RESOLVED_WITHOUT, unstored_note
 from onceward.protocol.window import recorded_window
 from onceward.results.codec import NO_DIGEST, Codec, Encoded
 
@@ -24,8 +24,7 @@ from .job import NO_KEY
 from .refusal import lease_left
 
 TIMEOUT = 5.0
-NO_VALUE = "it was resolved by hand, without a value"
-NOTHING = Encoded(None, NO_DIGEST, NO_VALUE)
+NOTHING = Encoded(None, NO_DIGEST, RESOLVED_WITHOUT)
 SEARCH_TIMEOUT = 30.0  # seconds: it may scan all records
 
 
@@ -205,7 +204,7 @@ async def resolve_fetched(
                 key=key.text,
                 hint="pass a value of the declared type, or applied() without a value",
             )
-        missing = {} if encoded.data is not None or not codec.stores_results else unstored_note(NO_VALUE)
+        missing = {} if encoded.data is not None or not codec.stores_results else unstored_note(RESOLVED_WITHOUT)
         request = Resolve(
             record.id,
             record.token,

@@ -60,7 +60,7 @@ CLIENT_ERROR: Final = 400
 END_OF_STATUSES: Final = 600
 
 HTTP_NOTE: Final = {KIND: HTTP_REQUEST}
-"""On requests that may be parked."""
+"""The note of the record of a request: an operator must resolve it without a result."""
 
 SAFE_METHODS: Final = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"))
 

@@ -279,7 +279,7 @@ _PROBLEM_TEXTS: Final[dict[type[OncewardError], tuple[str, str]]] = {
     ),
     errors.ResultNotStored: (
         "The response to this request was not stored",
-        "It was done before, and is not repeated. Its response was too large, or an operator recorded it as done.",
+        "It was done before, and is not repeated. Its response was too large, or an operator resolved it without one.",
     ),
     errors.LeaseLost: (
         "Another attempt has taken over this request",

@@ -13,7 +13,7 @@ from .messages import InboundRequest
 
 
 class Refusal:
-    """The result of a check that refuses a request; it is false. `reason` is logged, never sent, and has no secrets."""
+    """The result of a check that refuses a request; it is false. `reason` is logged but not sent: name no secrets."""
 
     __slots__ = ("reason",)
 

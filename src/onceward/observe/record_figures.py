@@ -88,8 +88,9 @@ class RecordCounter:
 def needs_operator(record: Record, now: int, *, is_old: bool) -> bool:
     """Return whether a worker stopped, its effect is unknown, and an operator must resolve it.
 
-    With `park`, or after the last attempt, the next delivery would only park it. With `verify`, the next delivery finds
-    out, so it needs an operator only if it is old: no delivery arrives. Sagas settle their own steps.
+    With `park`, or after the last attempt, the next delivery would only park it. With `verify`, the next delivery
+    checks the effect, so the record needs an operator only if it is old: no delivery has arrived. Sagas settle their
+    own steps.
     """
     if row_of(record, now) is not Row.PENDING_LAPSED or record.note.get(SAGA):
         return False

@@ -21,7 +21,7 @@ RUNBOOK_COMMAND: Final = "onceward runbook"
 class RecordFigures(Struct, frozen=True):
     """How many records have each problem, by operation.
 
-    `parked_since` is when the oldest problem that the rule `parked` counts, or will count, began.
+    `parked_since` says when the oldest problem began, of those that the rule `parked` counts or will count.
     """
 
     old_pending: Mapping[str, int] = {}

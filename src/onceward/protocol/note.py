@@ -27,7 +27,7 @@ UNSTORED: Final = f"{RESERVED}unstored"
 """Why a result was not stored."""
 
 WINDOW: Final = f"{RESERVED}window"
-"""The window of work that may be parked, for the operator who resolves it. Not written if it is the default."""
+"""The window of work that may be parked, for the operator who resolves it."""
 
 KIND: Final = f"{RESERVED}kind"
 """What the record describes, if that decides how an operator may resolve it."""

@@ -187,9 +187,9 @@ class Policy(Struct, frozen=True, dict=True, kw_only=True):
 
     @cached_property
     def window_note(self) -> dict[str, str]:
-        """What the claim notes about the window, so that an operator can resolve a parked record with it.
+        """The note in which a claim stores the window, for an operator who resolves the record after it was parked.
 
-        The default window is noted too: it replaces the note of an earlier claim that declared another one.
+        A claim stores the default window too, to replace the note of an earlier claim that declared another one.
         """
         return {WINDOW: str(self.window)} if self.may_be_parked else {}
 

@@ -11,6 +11,7 @@ NOT_NAMED: Final = "is not named in the return annotation"
 NOT_FOUND_BY_NAME: Final = "cannot be found by its name in its module"
 LIMIT: Final = "and the limit is"
 OVER_LIMIT: Final = "larger than max_response"
+RESOLVED_WITHOUT: Final = "an operator resolved it without a value"
 COMPLETED_WITHOUT: Final = "a block or an operator completed the key without a value"
 MAX_LENGTH: Final = 300  # characters
 
@@ -19,7 +20,8 @@ _HINTS: Final = {
     NOT_FOUND_BY_NAME: "declare the class: once.claim(key, type=Receipt), or define it at the top of its module",
     OVER_LIMIT: "increase max_response=, or send a smaller response",
     COMPLETED_WITHOUT: "in a block, call claim.complete(value); in the shell, pass --result to onceward resolve",
-    LIMIT: "raise max_result_bytes, or return a reference to it",
+    RESOLVED_WITHOUT: "pass the value to applied(…), or to onceward resolve with --result",
+    LIMIT: "increase max_result_bytes, or return a reference to it",
 }
 _DEFAULT_HINT: Final = "return something storable, or declare store_result=False"
 
