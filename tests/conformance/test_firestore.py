@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from onceward.protocol.requests import Renewal
 from onceward.stores.clock import WallClock
 from onceward.stores.firestore import audit as trail
 from onceward.stores.firestore import calls, latest
@@ -87,12 +89,16 @@ def test_calls_limited_to_two_items_continue_where_they_ended(
 @pytest.mark.parametrize("shared", [False, True], ids=["each its own", "one for all"])
 @pytest.mark.parametrize("mode", ["blocking", "asyncio"])
 def test_answers_to_concurrent_requests_are_linearizable(mode: str, shared: bool, tmp_path: Path) -> None:
-    """On the server's own clock. A settlement's time comes from an earlier answer, so it may be a little behind."""
+    """On the server's own clock. A settlement's time comes from an earlier answer, so it may be a little behind.
+
+    On a busy machine, the store repeats a renewal that used an outdated time: both renewals take effect.
+    """
     hooks = Hooks()
     history = storm(
         lambda: hooks.open(tmp_path, WallClock()),
         seed=18, workers=4, steps=25, keys=3, time_unit=MOMENT, mode=mode, shared=shared,
     )  # fmt: skip
-    report = check(history, tolerance=BEHIND)
+    first_tries = [replace(one, answer=None) for one in history if isinstance(one.request, Renewal)]
+    report = check([*history, *first_tries], tolerance=BEHIND)
     assert report.linearizable, str(report)
     assert report.overlapping, "no requests overlapped"

@@ -224,4 +224,6 @@ def test_the_kit_catches(what: str, mode: str, tmp_path: Path) -> None:
     check = getattr(kit, f"test_{WRONG[what][-1]}")
     with pytest.raises((AssertionError, StoreError)):
         for turn in range(ROUNDS):
-            check(mode=mode, tmp_path=tmp_path / str(turn))
+            place = tmp_path / str(turn)
+            place.mkdir()
+            check(mode=mode, tmp_path=place)
