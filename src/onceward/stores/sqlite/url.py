@@ -74,10 +74,13 @@ def checked_synchronous(value: str) -> str:
 
 
 def absolute(path: str) -> str:
-    """Return the absolute path, so that a later change of the working directory has no effect."""
+    """Return the absolute path, so that a later change of the working directory has no effect.
+
+    Links are resolved, because SQLite puts the -wal beside the file itself.
+    """
     if not path or "\0" in path:
         raise ConfigurationError(f"{path!r} names no file", hint=EXAMPLES)
-    return str(Path(path).absolute())
+    return os.path.realpath(path)
 
 
 def name_of(path: str) -> str:
