@@ -150,8 +150,8 @@ def test_an_object_can_be_read_by_its_owner_only(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "new/root/folder/a").stat().st_mode) == 0o600
-    for folder in ("new", "new/root", "new/root/folder"):
-        assert stat.S_IMODE((tmp_path / folder).stat().st_mode) == 0o700
+    for made in ("new", "new/root", "new/root/folder"):
+        assert stat.S_IMODE((tmp_path / made).stat().st_mode) == 0o700
 
 
 def test_a_link_that_leads_nowhere_is_said_to_be_one(tmp_path: Path) -> None:
