@@ -94,7 +94,7 @@ class IdempotencyMiddleware:
             return self._config(options), options.required
         config = self._config(None)
         routes = config.routes.get(request.method)
-        required = None if routes is None else routes.required(request.path)
+        required = None if routes is None else routes.required(request.path_info)  # as in URLconfs, without SCRIPT_NAME
         return None if required is None else (config, required)
 
     def _config(self, options: ViewOptions | None) -> IdempotencyConfig:

@@ -98,6 +98,13 @@ class Requests:
         ):
             self.post("/orders")
 
+    def test_a_listed_path_is_handled_under_a_script_name_too(self) -> None:
+        with override_settings(ONCEWARD={"HTTP": {"required": ["/fails"]}}):
+            for prefix in ("", "/app"):
+                with self.subTest(prefix=prefix):
+                    response = self.client.post("/fails", ORDER, content_type="application/json", SCRIPT_NAME=prefix)
+                    self.assertEqual(response.status_code, 400)
+
     def test_a_success_that_django_rolls_back_is_not_stored(self) -> None:
         for _ in range(2):
             with self.assertRaisesRegex(TransactionManagementError, "marked this transaction for rollback"):
