@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from onceward import Once
 from onceward.errors import ConfigurationError
 from onceward.http.messages import InboundRequest
-from onceward.http.oidc import google_oidc
+from onceward.http.oidc import KeysUnavailable, _key_client, _PublicKeys, google_oidc
 from onceward.http.push import PubSubPush
 from tests.endpoints.helpers import push
 
@@ -34,11 +34,16 @@ class KeyServer:
         self.published = ["old"]
         self.raw: bytes | None = None
         self.fetches = 0
+        self.asked: threading.Event | None = None  # set by a request, which then waits for `go_on`
+        self.go_on = threading.Event()
         server = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 server.fetches += 1
+                if server.asked is not None:
+                    server.asked.set()
+                    server.go_on.wait(60)
                 body = server.body()
                 self.send_response(200)
                 self.send_header("content-length", str(len(body)))
@@ -218,6 +223,56 @@ def test_if_the_keys_cannot_be_read_the_answer_is_503_and_nothing_runs(server: K
         server.raw = None
         endpoint = PubSubPush(once, "orders", check=google_oidc(AUDIENCE, email=EMAIL, keys_url="http://127.0.0.1:9/"))
         assert endpoint.respond(request).status == 503
+
+
+@pytest.mark.finding("N46")
+@pytest.mark.parametrize("raw", [b"<html>", b"[]", b'{"keys": 5}', b'{"keys": []}', b'"x"'])
+def test_a_failed_fetch_for_an_unknown_key_is_503_and_is_not_repeated_at_once(server: KeyServer, raw: bytes) -> None:
+    with Once("memory://") as once:
+        endpoint = PubSubPush(once, "orders", check=checked(server, refresh_interval=0))
+        endpoint.on()(lambda message: None)
+
+        def status(sent: str) -> int:
+            return endpoint.respond(push({"n": 1}, headers={"authorization": f"Bearer {sent}"})).status
+
+        assert status(token()) == 200
+        server.raw = raw
+        assert status(token("new")) == 503
+        assert status(token()) == 200, "the known keys stay"
+        server.raw, server.published = None, ["old", "new"]
+        assert status(token("new")) == 200
+
+    keys, known = _PublicKeys(_key_client(server.url, "1h"), interval=3600), server.fetches
+    server.raw = None
+    assert keys.find("old")
+    assert server.fetches == known + 1
+    keys._next_fetch = 0  # the interval has passed
+    server.raw = raw
+    for n in range(20):
+        with pytest.raises(KeysUnavailable):
+            keys.find(f"unknown{n}")
+    assert server.fetches == known + 2
+    assert keys.find("old")
+
+
+@pytest.mark.finding("N46")
+def test_known_keys_do_not_wait_for_a_slow_fetch_of_unknown_ones(server: KeyServer) -> None:
+    check = checked(server, refresh_interval=0)
+    assert check(asked(f"Bearer {token()}"))
+    server.asked, server.go_on = threading.Event(), threading.Event()
+    unknown = threading.Thread(target=check, args=(asked(f"Bearer {token('new')}"),))
+    unknown.start()
+    try:
+        assert server.asked.wait(60)
+        answers: list[Any] = []
+        known = threading.Thread(target=lambda: answers.append(check(asked(f"Bearer {token()}"))))
+        known.start()
+        known.join(4)  # less than the timeout of a fetch
+        assert answers == [True]
+    finally:
+        server.go_on.set()
+        unknown.join()
+        known.join()
 
 
 @pytest.mark.parametrize(

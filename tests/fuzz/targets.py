@@ -154,7 +154,7 @@ class FixedKeys(jwt.PyJWKClient):
         return {"keys": [{**public, "kid": "k", "use": "sig", "alg": "RS256"}]}
 
 
-KEYS = FixedKeys("https://keys.example")
+KEYS = oidc._PublicKeys(FixedKeys("https://keys.example"), interval=30)
 TOKEN = jwt.encode({"aud": "other", "exp": 1}, SIGNER, algorithm="RS256", headers={"kid": "k"}).encode()
 
 

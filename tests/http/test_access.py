@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from onceward.errors import ConfigurationError
 from onceward.http.quota import Quota, QuotaCounter
 from tests.http.conftest import MakeSite
-from tests.sites import JSON, Site
+from tests.sites import JSON, AsgiSite, Site, WsgiSite
 
 
 @pytest.mark.finding("N34")
@@ -50,6 +52,27 @@ def test_a_caller_who_lost_the_right_gets_no_stored_response(make_site: MakeSite
     assert len(site.runs) == 1
 
 
+async def refuse_later(request: Any) -> bool:
+    return False
+
+
+@pytest.mark.finding("N36")
+@pytest.mark.parametrize("hook", [refuse_later, partial(refuse_later)], ids=["function", "callable"])
+def test_an_async_reauthorize_is_awaited_in_asgi(hook: Any) -> None:
+    with closing(AsgiSite(reauthorize=hook)) as site:
+        assert [site.ask().status for _ in range(2)] == [201, 403]
+
+
+@pytest.mark.finding("N36")
+def test_an_async_reauthorize_is_never_taken_for_true_in_wsgi() -> None:
+    with pytest.raises(ConfigurationError, match="async"):
+        WsgiSite(reauthorize=refuse_later)
+    with closing(WsgiSite(reauthorize=lambda request: refuse_later(request))) as site:  # noqa: PLW0108 (not recognisable as async)
+        assert site.ask().status == 201
+        with pytest.raises(ConfigurationError, match="async"):
+            site.ask()
+
+
 @pytest.mark.finding("N36")
 def test_reauthorize_is_asked_about_a_response_that_was_not_stored_too(make_site: MakeSite) -> None:
     site = make_site(reauthorize=lambda request: False, max_response=1)
@@ -76,6 +99,7 @@ def test_a_principal_over_its_quota_of_keys_gets_a_429_and_others_do_not(make_si
     assert [site.ask(f'"k{n}"').status for n in range(3)] == [201, 201, 429]
     refused = site.ask('"k2"')
     assert refused.problem["code"] == "over_quota"
+    assert "Nothing was done" not in refused.problem["detail"], "an earlier period may have processed it"
     assert 1 <= int(refused.header("retry-after") or 0) <= 3600
     assert site.ask('"k0"').replayed, "a key that was counted stays usable"
     assert site.ask('"k9"', user="bob").status == 201

@@ -299,3 +299,43 @@ def test_routes_may_have_settings_of_their_own() -> None:
     assert "lasting 4w2d" in paths["/refunds"]["post"]["parameters"][0]["description"]
     assert {"400", "401", "409", "410", "413", "422", "503"} <= set(paths["/payments"]["post"]["responses"])
     client.close()
+
+
+@pytest.mark.finding("N36")
+def test_reauthorize_of_flask_is_called_like_its_principal() -> None:
+    import flask
+
+    from onceward.http.flask import Idempotency as FlaskIdempotency
+
+    app = flask.Flask(__name__)
+    allowed = {"alice"}
+
+    @app.post("/pay")
+    def pay() -> tuple[str, int]:
+        return "paid", 201
+
+    def user() -> str | None:
+        return flask.request.headers.get("x-user")
+
+    def reauthorize() -> bool:
+        if flask.request.headers.get("x-gone"):
+            flask.abort(404)
+        return user() in allowed
+
+    once = Once("memory://")
+    FlaskIdempotency(once, principal=user, required=["/pay"], reauthorize=reauthorize).protect(app)
+
+    def status(**more: str) -> int:
+        headers = {"x-user": "alice", "idempotency-key": '"k1"', **more}
+        return app.test_client().post("/pay", json={}, headers=headers).status_code
+
+    assert [status(), status(), status(**{"x-gone": "1"})] == [201, 201, 404]
+    allowed.clear()
+    assert status() == 403
+    once.close()
+
+    async def later() -> bool:
+        return False
+
+    with pytest.raises(ConfigurationError, match="async"):
+        FlaskIdempotency(once, principal=user, required=["/pay"], reauthorize=later).protect(app)

@@ -71,7 +71,13 @@ SHAPES = (
     "{}://host/db?%20password={}",
     "{}://host/db?a%3D1%26password={}",
     "{}://host/db?auth[password]={}",
+    "{}://host/db?password=a&{}",
+    "{}://host/db?password=a&{}&b",
+    "{}://host/db?password%3D{}",
+    "{}://host/db?password%3d{}&connect_timeout=3",
+    "{}://u%3A{}@host/db",
     "host={} user=u password={} dbname=d",
+    "host={} user=u password = {}",
 )
 OPENERS: tuple[Callable[[str], Any], ...] = (open_store, Once, AsyncOnce, People, open_warehouse, open_objects)
 

@@ -48,3 +48,17 @@ def test_a_file_that_exists_keeps_its_mode(tmp_path: Path) -> None:
     with Once(f"sqlite:///{file}") as once:
         once.run("key", lambda: 1)
     assert modes(tmp_path)["store.db"] == 0o660
+
+
+@pytest.mark.finding("N43")
+def test_a_link_to_a_database_works_and_its_file_belongs_to_its_owner(tmp_path: Path) -> None:
+    volume, folder = tmp_path / "volume", tmp_path / "app"
+    volume.mkdir()
+    folder.mkdir()
+    (folder / "store.db").symlink_to(volume / "data.db")
+    for outcome in ("executed", "replayed"):
+        with Once(f"sqlite:///{folder}/store.db") as once:
+            assert once.outcome("key", lambda: 1).reason == outcome
+            assert modes(volume) == {"data.db": 0o600, "data.db-wal": 0o600, "data.db-shm": 0o600}
+    with Once(f"sqlite:///{volume}/data.db") as once:
+        assert once.outcome("key", lambda: 1).reason == "replayed"

@@ -146,11 +146,12 @@ def test_no_link_is_followed_out_of_the_folder(tmp_path: Path, link: str) -> Non
 def test_an_object_can_be_read_by_its_owner_only(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        open_objects((tmp_path / "root").as_uri()).put("folder/a", b"content")
+        open_objects((tmp_path / "new/root").as_uri()).put("folder/a", b"content")
     finally:
         os.umask(before)
-    assert stat.S_IMODE((tmp_path / "root/folder/a").stat().st_mode) == 0o600
-    assert stat.S_IMODE((tmp_path / "root/folder").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "new/root/folder/a").stat().st_mode) == 0o600
+    for made in ("new", "new/root", "new/root/folder"):
+        assert stat.S_IMODE((tmp_path / made).stat().st_mode) == 0o700
 
 
 def test_a_link_that_leads_nowhere_is_said_to_be_one(tmp_path: Path) -> None:

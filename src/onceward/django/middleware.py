@@ -94,7 +94,7 @@ class IdempotencyMiddleware:
             return self._config(options), options.required
         config = self._config(None)
         routes = config.routes.get(request.method)
-        required = None if routes is None else routes.required(request.path)
+        required = None if routes is None else routes.required(request.path_info)  # as in URLconfs, without SCRIPT_NAME
         return None if required is None else (config, required)
 
     def _config(self, options: ViewOptions | None) -> IdempotencyConfig:
@@ -154,7 +154,9 @@ class IdempotencyMiddleware:
         try:
             await enter(attempt)
         except (AlreadyDone, *REFUSALS) as error:
-            return django_response(_refusal(config, request, error))
+            refuse: Any = sync_to_async(_refusal) if self.is_async else _refusal
+            refusal = refuse(config, request, error)
+            return django_response(await refusal if self.is_async else refusal)  # `reauthorize=` may use the database
         context = DjangoRequest(config, request, asyncio.get_running_loop() if self.is_async else None)
         attempt.integration = context  # so that the view finds its request by the claim
         try:
@@ -202,11 +204,9 @@ def _content_length(request: Any) -> int:
 def _refusal(config: IdempotencyConfig, request: Any, error: Exception) -> RawResponse:
     if not isinstance(error, AlreadyDone):
         return config.error_response(error)  # type: ignore[arg-type]  # one of REFUSALS
-    try:
-        allowed = config.reauthorize(request)
-    except PermissionError:
-        allowed = False
-    return config.replay_response(error.value) if allowed else config.problem_response(NO_LONGER_ALLOWED)
+    if not config.allows_replay(request):
+        return config.problem_response(NO_LONGER_ALLOWED)
+    return config.replay_response(error.value)
 
 
 def _to_store(response: Any) -> tuple[int, Any, list[bytes] | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
+from inspect import iscoroutinefunction
 from typing import Any, Final, Literal, TypedDict
 
 from onceward.client.base import BaseClient
@@ -62,6 +63,8 @@ END_OF_STATUSES: Final = 600
 HTTP_NOTE: Final = {KIND: HTTP_REQUEST}
 """The note of the record of a request: an operator must resolve it without a result."""
 
+SYNC_HOOK: Final = "declare it with def"
+
 SAFE_METHODS: Final = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"))
 
 
@@ -77,7 +80,7 @@ class RouteOptions(TypedDict, total=False):
     stall_timeout: Duration
     documentation: str | None
     challenge: str | None
-    reauthorize: Callable[[Any], Any]
+    reauthorize: Callable[..., Any]
     quota: Quota | None
     retry_statuses: Iterable[int]
     not_stored_headers: Iterable[str]
@@ -131,7 +134,7 @@ class IdempotencyConfig:
         _check_settings(principal, settings)
         _check_header("documentation", documentation, "<>")
         _check_header("challenge", challenge)
-        _check_hooks(reauthorize, quota)
+        _check_hooks(client, reauthorize, quota)
         self.principal = principal
         self.reauthorize: Callable[[Any], Any] = _allow_every_replay if reauthorize is None else reauthorize
         self._quota = None if quota is None else QuotaCounter(quota)
@@ -222,6 +225,18 @@ class IdempotencyConfig:
             if len(self._scopes) < MAX_CACHED_SCOPES:
                 self._scopes[principal] = scope
         return scope
+
+    def allows_replay(self, request: Any) -> bool:
+        """Return whether `reauthorize=` still allows this caller to read the stored response. It must not be async."""
+        try:
+            found = self.reauthorize(request)
+        except PermissionError:
+            return False
+        if hasattr(found, "__await__"):
+            if hasattr(found, "close"):
+                found.close()
+            raise ConfigurationError("reauthorize= is async, and this middleware cannot await it", hint=SYNC_HOOK)
+        return bool(found)
 
     # ── the response ──
 
@@ -321,12 +336,14 @@ def _allow_every_replay(_request: Any) -> bool:
     return True
 
 
-def _check_hooks(reauthorize: object, quota: object) -> None:
+def _check_hooks(client: BaseClient, reauthorize: object, quota: object) -> None:
     if reauthorize is not None and not callable(reauthorize):
         raise ConfigurationError(
             "reauthorize= must be a function of the request that returns whether the caller may read the response",
             hint="such as reauthorize=lambda scope: may_read(scope)",
         )
+    if iscoroutinefunction(reauthorize) and not client.engine.runtime.supports_cancellation:
+        raise ConfigurationError("reauthorize= is async, and a sync middleware cannot await it", hint=SYNC_HOOK)
     if quota is not None and not isinstance(quota, Quota):
         raise ConfigurationError(
             f"quota={quota!r} is not a Quota",

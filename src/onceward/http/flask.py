@@ -13,6 +13,7 @@ return tx.respond({"payment": payment.id}, 201)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Unpack
 
 from onceward.client.sync import Once
@@ -34,7 +35,7 @@ class Idempotency:
         once: The client that stores responses.
         principal: `principal()` returns the authenticated owner of the key as a str, or None. It runs in the request's
             context: it can use `request` and `session`, but cannot read the body. It may call `abort(401)`: the
-            response is that of the application's error handlers.
+            response is that of the application's error handlers. `reauthorize=` is called in the same way.
         choices: Which routes use keys, and how, as for `onceward.http.wsgi.IdempotencyMiddleware`.
     """
 
@@ -47,17 +48,11 @@ class Idempotency:
 
     def protect(self, app: Flask) -> None:
         """Wrap the WSGI application of `app` in the middleware. If `principal` raises, its error response is sent."""
-
-        def principal(environ: Any) -> str | None:
-            from werkzeug.exceptions import HTTPException
-
-            with app.request_context({**environ, "wsgi.input": _NO_BODY}):
-                try:
-                    return self._principal()
-                except HTTPException as error:
-                    raise _Refused(app.make_response(app.handle_user_exception(error))) from error
-
-        protected = IdempotencyMiddleware(app.wsgi_app, self._once, principal=principal, **self._choices)
+        choices = {**self._choices}
+        if callable(reauthorize := choices.get("reauthorize")):
+            choices["reauthorize"] = _in_context(app, reauthorize)
+        principal = _in_context(app, self._principal)
+        protected = IdempotencyMiddleware(app.wsgi_app, self._once, principal=principal, **choices)  # type: ignore[arg-type]  # a copy of the settings
 
         def wsgi_app(environ: Any, start_response: Any) -> Iterable[bytes]:
             try:
@@ -101,8 +96,25 @@ class Transaction(RequestTransaction):
         return response
 
 
+def _in_context(app: Flask, hook: Callable[[], Any]) -> Callable[[Any], Any]:
+    """Return a function of the environ that calls a hook in the context of the request, without its body."""
+    if iscoroutinefunction(hook):
+        raise ConfigurationError(f"{hook!r} is async, and WSGI cannot await it", hint="declare it with def")
+
+    def call(environ: Any) -> Any:
+        from werkzeug.exceptions import HTTPException
+
+        with app.request_context({**environ, "wsgi.input": _NO_BODY}):
+            try:
+                return hook()
+            except HTTPException as error:
+                raise _Refused(app.make_response(app.handle_user_exception(error))) from error
+
+    return call
+
+
 class _Refused(Exception):
-    """`principal` has refused the request, as with `abort(401)`."""
+    """`principal` or `reauthorize` has refused the request, as with `abort(401)`."""
 
     def __init__(self, response: Response) -> None:
         super().__init__(response.status)
@@ -110,11 +122,11 @@ class _Refused(Exception):
 
 
 class _NoBody:
-    """The body of a request while its principal is determined: it is not read yet."""
+    """The body of a request in `principal` and `reauthorize`. For the first, it is not read yet."""
 
     def read(self, size: int = -1) -> bytes:  # noqa: ARG002 (as files have it)
         raise ConfigurationError(
-            "principal= cannot read the body, which is read after the request is authenticated",
+            "principal= and reauthorize= cannot read the body, which is read after the request is authenticated",
             hint="use the headers, the cookies or the session",
         )
 

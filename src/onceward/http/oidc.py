@@ -10,6 +10,9 @@ unknown key, they are fetched again, at most once per `refresh_interval`.
 
 from __future__ import annotations
 
+import math
+import threading
+import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -82,7 +85,7 @@ def google_oidc(
     audiences, addresses = _texts("audience", audience), _texts("email", email)
     trusted = _texts("issuers", issuers)
     leeway = microseconds(max_clock_skew, "max_clock_skew") / SECOND
-    keys = _key_client(keys_url, keep_keys, refresh_interval)
+    keys = _PublicKeys(_key_client(keys_url, keep_keys), microseconds(refresh_interval, "refresh_interval") / SECOND)
 
     def check(request: InboundRequest) -> bool | Refusal:
         token = sent_bearer_token(request)
@@ -100,8 +103,54 @@ def google_oidc(
     return check
 
 
+class _PublicKeys:
+    """The provider's public keys, which the client caches.
+
+    If tokens name unknown keys, the keys are fetched again, by one thread at a time and at most once per interval, even
+    if that fails. Tokens with a known key do not wait for it.
+    """
+
+    def __init__(self, client: jwt.PyJWKClient, interval: float) -> None:
+        self._client = client
+        self._interval = interval
+        self._lock = threading.Lock()
+        self._next_fetch = -math.inf
+        self._has_failed = False
+
+    def find(self, kid: str) -> jwt.PyJWK | None:
+        """Return the key, or None if the provider does not publish it. Raise KeysUnavailable if that is unknown."""
+        found = self._cached(kid)
+        if found is not None:
+            return found
+        with self._lock:
+            found = self._cached(kid)  # another thread may have fetched it
+            if found is None and time.monotonic() >= self._next_fetch:
+                self._has_failed, self._next_fetch = True, time.monotonic() + self._interval
+                found = self._match(kid, refresh=True)
+                self._has_failed = False
+            if found is None and self._has_failed:
+                raise KeysUnavailable("the public keys could not be fetched again")
+        return found
+
+    def _cached(self, kid: str) -> jwt.PyJWK | None:
+        cache = self._client.jwk_set_cache
+        if cache is None or cache.get() is None:  # the first token, or the keys have expired
+            found = self._match(kid)
+            self._has_failed, self._next_fetch = False, time.monotonic() + self._interval
+            return found
+        return self._match(kid)
+
+    def _match(self, kid: str, *, refresh: bool = False) -> jwt.PyJWK | None:
+        import jwt
+
+        try:
+            return self._client.match_kid(self._client.get_signing_keys(refresh), kid)
+        except (jwt.PyJWTError, ValueError, OSError) as error:
+            raise KeysUnavailable("the public keys cannot be fetched") from error
+
+
 def _verified(
-    keys: jwt.PyJWKClient, token: str, audiences: list[str], issuers: list[str], leeway: float
+    keys: _PublicKeys, token: str, audiences: list[str], issuers: list[str], leeway: float
 ) -> dict[str, Any] | Refusal:
     """Return the claims of a token with a valid signature, audience, issuer and time; else why it is refused."""
     import jwt
@@ -112,15 +161,8 @@ def _verified(
         return MALFORMED
     if not isinstance(kid, str):
         return MALFORMED
-    try:
-        keys.get_jwk_set()  # fetched here, so that unusable keys are not mistaken for an unknown key below
-    except (jwt.PyJWTError, ValueError) as error:
-        raise KeysUnavailable("the public keys cannot be fetched") from error
-    try:
-        key = keys.get_signing_key(kid)
-    except jwt.PyJWKClientConnectionError as error:
-        raise KeysUnavailable("the public keys cannot be fetched again") from error
-    except jwt.PyJWKClientError:
+    key = keys.find(kid)
+    if key is None:
         return Refusal("unknown_key")
     try:
         claims: dict[str, Any] = jwt.decode(
@@ -137,7 +179,7 @@ def _verified(
     return claims
 
 
-def _key_client(url: str, keep: Duration, refresh: Duration) -> jwt.PyJWKClient:
+def _key_client(url: str, keep: Duration) -> jwt.PyJWKClient:
     try:
         from jwt import PyJWKClient
     except ImportError:
@@ -151,8 +193,7 @@ def _key_client(url: str, keep: Duration, refresh: Duration) -> jwt.PyJWKClient:
     lifespan = microseconds(keep, "keep_keys") / SECOND
     if not lifespan:
         raise ConfigurationError("keep_keys=0 would fetch the keys for every request", hint='pass "1h"')
-    cooldown = microseconds(refresh, "refresh_interval") / SECOND
-    return PyJWKClient(url, lifespan=lifespan, timeout=FETCH_TIMEOUT, cooldown_duration=cooldown)
+    return PyJWKClient(url, lifespan=lifespan, timeout=FETCH_TIMEOUT)
 
 
 def _texts(name: str, given: str | Iterable[str]) -> list[str]:

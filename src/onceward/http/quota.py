@@ -1,6 +1,7 @@
 """Limit how many new keys and response bytes one principal may use in a period.
 
-Each process counts separately, in memory: with four processes, a principal can use up to four times the quota.
+Each process counts separately, in memory: with four processes, a principal can use up to four times the quota. A retry
+in a later period counts as a new key.
 """
 
 from __future__ import annotations

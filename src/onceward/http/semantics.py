@@ -250,7 +250,10 @@ NO_LONGER_ALLOWED: Final = Problem(
     "The request was done before. Its stored response is not sent, because your authorisation has changed.",
 )
 OVER_QUOTA: Final = Problem(
-    429, "over_quota", "Too many Idempotency-Keys", "Nothing was done. Send the same request again later."
+    429,
+    "over_quota",
+    "Too many Idempotency-Keys",
+    "This request was not processed now. Send the same request again later.",
 )
 BODY_CUT_OFF: Final = Problem(400, "body_cut_off", "The body is incomplete", "Nothing was done.")
 BODY_TOO_LARGE: Final = Problem(413, "body_too_large", "The body is too large", "Nothing was done.")

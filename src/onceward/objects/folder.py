@@ -33,7 +33,8 @@ class Folder:
         self.name = root.as_uri()
         self._staging = root / STAGING
         with self._translating():
-            self._staging.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+            self._make_folder(root)  # not with parents=True, which creates the others with the mode of the umask
+            self._staging.mkdir(FOLDER_MODE, exist_ok=True)
 
     def stage(self, pieces: Iterator[bytes]) -> Path:
         path = self._staging / uuid.uuid4().hex

@@ -16,10 +16,11 @@ _FILES: Final = ("sqlite:///", "duckdb:///", "file:///", "unix:///")
 _HIDDEN_WORD: Final = "pass|secret|token|key|pwd|credential"
 _HIDDEN_NAME: Final = rf"[\w.-]*(?:{_HIDDEN_WORD})[\w.-]*"
 _is_hidden = re.compile(_HIDDEN_WORD, re.IGNORECASE).search
-_setting_names = re.compile(r"(?<![^\s&?;=#/])[^\s&?;=#/]++(?==)").finditer
+_setting_names = re.compile(r"(?<![^\s&?;=#/])[^\s&?;=#/]++").finditer
+_is_assigned = re.compile(r"\s*=").match
 _hide_in_text = re.compile(rf"([?&]{_HIDDEN_NAME}=|\b\w*password=)[^&\s'\"]+", re.IGNORECASE).sub
 _hide_passwords = re.compile(r"(://[^:/?#@\s]*:)\S*@").sub
-_user = re.compile(r"[\w.%+-]*(?=:|\Z)").match
+_user = re.compile(r"(?:[\w.+-]|%(?!3A))*(?=:|%3A|\Z)", re.IGNORECASE).match
 
 
 def url_without_secrets(url: str) -> str:
@@ -43,17 +44,39 @@ def url_without_secrets(url: str) -> str:
 
 
 def _hide_settings(url: str) -> str:
-    """Hide the value of each secret setting, up to the next `&`. Its name may contain percent escapes."""
-    return "&".join(map(_hide_setting, url.split("&")))
+    """Hide the value of each secret setting, up to the next setting. Names and `=` may be percent-encoded."""
+    shown: list[str] = []
+    is_secret = False
+    for part in url.split("&"):
+        if is_secret and "=" not in part and "%3d" not in part.lower():  # no setting: the value contains a plain `&`
+            shown.append(HIDDEN)
+            continue
+        shown.append(_hide_setting(part))
+        is_secret = shown[-1] != part
+    return "&".join(shown)
 
 
 def _hide_setting(part: str) -> str:
     from urllib.parse import unquote  # imported only if a URL is shown
 
     for name in _setting_names(part):
-        if _is_hidden(unquote(name[0])):
+        text = unquote(name[0])
+        if not _is_hidden(text):
+            continue
+        if "=" in text:
+            return f"{part[: name.start()]}{HIDDEN}"
+        if _is_assigned(part, name.end()):
             return f"{part[: name.end()]}={HIDDEN}"
     return part
+
+
+def setting_name_without_secrets(name: str, url: str) -> str:
+    """Return the name of a setting of `url` for messages. It is hidden if it may be part of a secret value."""
+    from urllib.parse import unquote
+
+    query = url.partition("?")[2]
+    is_setting = any(part.startswith(f"{name}=") for part in query.split("&"))
+    return name if is_setting or not _is_hidden(unquote(query)) else HIDDEN
 
 
 def text_without_secrets(text: str) -> str:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from onceward.errors import ConfigurationError
 from onceward.protocol.duration import microseconds
-from onceward.protocol.secrets import url_without_secrets
+from onceward.protocol.secrets import setting_name_without_secrets, url_without_secrets
 
 EXAMPLE: Final = "write bigquery://project/dataset, with ?location=EU if it is not in the US"
 TIMEOUT: Final = "10m"
@@ -49,8 +49,9 @@ def parse(url: str) -> BigQueryAddress:
         raise ConfigurationError(f"{url_without_secrets(url)!r} does not name a BigQuery dataset", hint=EXAMPLE)
     unknown = sorted(settings.keys() - set(SETTINGS))
     if unknown:
+        shown = [setting_name_without_secrets(name, url) for name in unknown]
         raise ConfigurationError(
-            f"unknown settings in a BigQuery URL: {', '.join(unknown)}", hint=f"the settings are: {', '.join(SETTINGS)}"
+            f"unknown settings in a BigQuery URL: {', '.join(shown)}", hint=f"the settings are: {', '.join(SETTINGS)}"
         )
     return BigQueryAddress(
         parts.netloc,

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, unquote
 from msgspec import Struct
 
 from onceward.errors import ConfigurationError
-from onceward.protocol.secrets import url_without_secrets
+from onceward.protocol.secrets import setting_name_without_secrets, url_without_secrets
 
 EXAMPLE: Final = "write duckdb:///relative.duckdb, duckdb:////absolute/path.duckdb or duckdb://:memory:"
 SETTINGS: Final = ("memory_limit", "threads", "primary_key")
@@ -42,8 +42,9 @@ def parse(url: str) -> DuckAddress:
         raise ConfigurationError(f"{url_without_secrets(url)!r} does not name a file", hint=EXAMPLE)
     settings = dict(parse_qsl(query, keep_blank_values=True))
     if unknown := sorted(settings.keys() - set(SETTINGS)):
+        shown = [setting_name_without_secrets(name, url) for name in unknown]
         raise ConfigurationError(
-            f"unknown settings in a DuckDB URL: {', '.join(unknown)}", hint=f"the settings are: {', '.join(SETTINGS)}"
+            f"unknown settings in a DuckDB URL: {', '.join(shown)}", hint=f"the settings are: {', '.join(SETTINGS)}"
         )
     return DuckAddress(
         _path(url, location),

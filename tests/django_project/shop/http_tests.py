@@ -81,6 +81,30 @@ class Requests:
             self.assertEqual(self.post("/orders", key="bare").status_code, 400)
             self.assertEqual(self.post("/orders", key='"quoted"').status_code, 201)
 
+    def test_reauthorize_may_use_the_database_and_is_never_taken_for_true_if_it_is_async(self) -> None:
+        async def later(request) -> bool:
+            return False
+
+        def is_known(request) -> bool:
+            return User.objects.filter(pk=request.user.pk, email="").exists()
+
+        with override_settings(ONCEWARD={"HTTP": {"bare_keys": True, "reauthorize": is_known}}):
+            self.assertEqual([self.post("/orders").status_code for _ in range(2)], [201, 201])
+            User.objects.update(email="gone@example.com")
+            self.assertEqual(self.post("/orders").status_code, 403)
+        with (
+            override_settings(ONCEWARD={"HTTP": {"bare_keys": True, "reauthorize": later}}),
+            self.assertRaisesRegex(ConfigurationError, "async"),
+        ):
+            self.post("/orders")
+
+    def test_a_listed_path_is_handled_under_a_script_name_too(self) -> None:
+        with override_settings(ONCEWARD={"HTTP": {"required": ["/fails"]}}):
+            for prefix in ("", "/app"):
+                with self.subTest(prefix=prefix):
+                    response = self.client.post("/fails", ORDER, content_type="application/json", SCRIPT_NAME=prefix)
+                    self.assertEqual(response.status_code, 400)
+
     def test_a_success_that_django_rolls_back_is_not_stored(self) -> None:
         for _ in range(2):
             with self.assertRaisesRegex(TransactionManagementError, "marked this transaction for rollback"):

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from msgspec import Struct, field
 
 from onceward.errors import ConfigurationError
-from onceward.protocol.secrets import url_without_secrets
+from onceward.protocol.secrets import setting_name_without_secrets, url_without_secrets
 from onceward.protocol.suggest import closest_name
 
 from .layout import EXPIRY, SHOWN, SHOWN_OF_MARK, SHOWN_OF_STATE, Layout
@@ -97,7 +97,7 @@ def parse(url: str) -> FirestoreAddress:
     for name in given:
         if name not in SETTINGS:
             raise ConfigurationError(
-                f"a Firestore URL has no setting {name!r}",
+                f"a Firestore URL has no setting {setting_name_without_secrets(name, url)!r}",
                 hint=f"{closest_name(name, SETTINGS)}the settings are {', '.join(sorted(SETTINGS))}",
             )
     collection = unquote(parts.path.removeprefix("/"))

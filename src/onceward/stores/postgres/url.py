@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
 from msgspec import Struct
 
 from onceward.errors import ConfigurationError
-from onceward.protocol.secrets import url_without_secrets
+from onceward.protocol.secrets import setting_name_without_secrets, url_without_secrets
 from onceward.protocol.suggest import closest_name
 
 SCHEMES: Final = ("postgresql", "postgres")
@@ -53,7 +53,7 @@ def parse(url: str) -> PostgresSettings:
         raise ConfigurationError(f"{hidden(url)!r} repeats a setting", hint=EXAMPLE)
     own = {name: value for name, value in pairs if name in OWN_SETTINGS}
     libpq = {name: value for name, value in pairs if name not in OWN_SETTINGS}
-    _refuse_unknown(libpq)
+    _refuse_unknown(libpq, url)
     libpq.setdefault("fallback_application_name", "onceward")
     libpq["client_encoding"] = "utf8"
     return PostgresSettings(
@@ -92,15 +92,15 @@ def _join(parts: SplitResult) -> str:
     return f"{parts.scheme}://{parts.netloc}{parts.path}{'?' if parts.query else ''}{parts.query}"
 
 
-def _refuse_unknown(names: Iterable[str]) -> None:
-    """Raise if libpq does not know one of the settings. libpq itself would only raise on the first call."""
+def _refuse_unknown(names: Iterable[str], url: str) -> None:
+    """Raise if libpq does not know a setting of the `url`. libpq itself would only raise on the first call."""
     from psycopg import pq  # imported here: a URL can be displayed without the driver
 
     known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()} | {"ssl"}
     for name in names:
         if name not in known:
             raise ConfigurationError(
-                f"a PostgreSQL URL has no setting {name!r}",
+                f"a PostgreSQL URL has no setting {setting_name_without_secrets(name, url)!r}",
                 hint=f"{closest_name(name, OWN_SETTINGS | known)}Onceward's own are {', '.join(sorted(OWN_SETTINGS))}; "
                 "the others are libpq's",
             )

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote
 
 from onceward.errors import ConfigurationError
-from onceward.protocol.secrets import url_without_secrets
+from onceward.protocol.secrets import setting_name_without_secrets, url_without_secrets
 
 from .connection import MEMORY
 
@@ -54,7 +53,8 @@ def _settings(url: str, query: str) -> dict[str, str]:
     settings = dict(pairs)
     unknown = sorted(settings.keys() - set(SETTINGS))
     if unknown or len(pairs) > len(settings):
-        what = f"unknown settings: {', '.join(unknown)}" if unknown else "a setting twice"
+        names = ", ".join(setting_name_without_secrets(name, url) for name in unknown)
+        what = f"unknown settings: {names}" if unknown else "a setting twice"
         raise ConfigurationError(
             f"{url_without_secrets(url)!r} has {what}",
             hint="the only setting is synchronous, as in ?synchronous=NORMAL",
@@ -74,10 +74,13 @@ def checked_synchronous(value: str) -> str:
 
 
 def absolute(path: str) -> str:
-    """Return the absolute path, so that a later change of the working directory has no effect."""
+    """Return the absolute path, so that a later change of the working directory has no effect.
+
+    Links are resolved, because SQLite puts the -wal beside the file itself.
+    """
     if not path or "\0" in path:
         raise ConfigurationError(f"{path!r} names no file", hint=EXAMPLES)
-    return str(Path(path).absolute())
+    return os.path.realpath(path)
 
 
 def name_of(path: str) -> str:
