@@ -202,10 +202,7 @@ def _content_length(request: Any) -> int:
 def _refusal(config: IdempotencyConfig, request: Any, error: Exception) -> RawResponse:
     if not isinstance(error, AlreadyDone):
         return config.error_response(error)  # type: ignore[arg-type]  # one of REFUSALS
-    try:
-        allowed = config.reauthorize(request)
-    except PermissionError:
-        allowed = False
+    allowed = config.allows_replay(request)
     return config.replay_response(error.value) if allowed else config.problem_response(NO_LONGER_ALLOWED)
 
 

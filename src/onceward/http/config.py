@@ -223,6 +223,20 @@ class IdempotencyConfig:
                 self._scopes[principal] = scope
         return scope
 
+    def allows_replay(self, request: Any) -> bool:
+        """Return whether a sync `reauthorize=` allows this caller to read the stored response."""
+        try:
+            allowed = self.reauthorize(request)
+        except PermissionError:
+            return False
+        if hasattr(allowed, "__await__"):  # a coroutine is true, whatever it would return
+            if hasattr(allowed, "close"):
+                allowed.close()
+            raise ConfigurationError(
+                "reauthorize= is async, but only the ASGI middleware can await it", hint="pass a sync function"
+            )
+        return bool(allowed)
+
     # ── the response ──
 
     def frees_key(self, status: int) -> bool:

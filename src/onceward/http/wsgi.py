@@ -147,10 +147,7 @@ class IdempotencyMiddleware:
 
     def _replay_refusal(self, environ: Environ) -> RawResponse | None:
         """Return the refusal if `reauthorize=` no longer allows this caller to read the stored response."""
-        try:
-            allowed = self.config.reauthorize(environ)
-        except PermissionError:
-            allowed = False
+        allowed = self.config.allows_replay(environ)
         return None if allowed else self.config.problem_response(NO_LONGER_ALLOWED)
 
 
