@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -200,6 +201,27 @@ def test_keys_are_cached_and_a_new_key_is_fetched(server: KeyServer) -> None:
     server.published = ["new"]
     assert check(asked(f"Bearer {token('old')}")), "known until the cache expires"
     assert server.fetches == 2
+
+
+@pytest.mark.finding("N46")
+def test_a_key_that_is_no_longer_published_is_refused_once_the_cache_has_expired(server: KeyServer) -> None:
+    check = checked(server, keep_keys=timedelta(microseconds=1))
+    assert check(asked(f"Bearer {token()}"))
+    server.published = ["new"]
+    assert not check(asked(f"Bearer {token()}"))
+    assert check(asked(f"Bearer {token('new')}"))
+
+
+@pytest.mark.finding("N46")
+def test_a_published_key_for_another_algorithm_is_not_used(server: KeyServer) -> None:
+    server.raw = server.body().replace(b"RS256", b"RS512")
+    assert not checked(server)(asked(f"Bearer {token(algorithm='RS512')}"))
+
+
+@pytest.mark.finding("N46")
+def test_a_token_that_is_far_too_long_is_refused_without_its_signature(server: KeyServer) -> None:
+    assert not checked(server)(asked(f"Bearer {token(padding='x' * 9_000)}"))
+    assert server.fetches == 0
 
 
 @pytest.mark.finding("N46")

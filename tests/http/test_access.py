@@ -80,8 +80,15 @@ def test_reauthorize_is_asked_about_a_response_that_was_not_stored_too(make_site
     assert site.ask().status == 403
 
 
+CREDENTIALS = (
+    "Set-Cookie", "Set-Cookie2", "Authorization", "Authentication-Info", "WWW-Authenticate", "Proxy-Authenticate",
+    "Proxy-Authentication-Info", "Proxy-Authorization", "X-Access-Token", "X-Amz-Security-Token", "X-Api-Key",
+    "X-Auth-Token", "X-CSRF-Token", "X-Refresh-Token", "X-XSRF-Token",
+)  # fmt: skip
+
+
 @pytest.mark.finding("N46")
-@pytest.mark.parametrize("name", ["Set-Cookie", "Authorization", "X-Auth-Token", "Authentication-Info", "X-Api-Key"])
+@pytest.mark.parametrize("name", CREDENTIALS)
 def test_credentials_in_response_headers_are_sent_once_and_never_stored(make_site: MakeSite, name: str) -> None:
     site = make_site(lambda asked: (201, [JSON, (name.encode(), b"hunter2")], b"done"))
     assert any(value == b"hunter2" for _, value in site.ask().headers)

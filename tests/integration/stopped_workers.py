@@ -1,4 +1,5 @@
-"""Processes under load that are stopped by SIGTERM: `python -m tests.integration.stopped_workers threads|tasks`.
+"""Processes under load that are stopped by SIGTERM: `python -m tests.integration.stopped_workers threads`
+(or `tasks`, `closed threads`, `closed tasks`).
 
 `asgi` is an application for uvicorn, `wsgi` one for gunicorn, and `app` one for Celery. Each closes its client as
 docs/howto/shutdown.md says. The folder in `FOLDER` holds the store, and an empty file per effect.
@@ -10,6 +11,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -79,6 +81,43 @@ async def in_tasks() -> None:
 
     await asyncio.gather(*(call_until_stopped() for _ in range(WORKERS)))
     await once.close()
+
+
+# ── close while calls are in flight ──
+
+
+def in_closed_threads() -> None:
+    once, numbers, stopped = Once(STORE, lease=LEASE), count(), threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+
+    def call_until_stopped() -> None:
+        with suppress(Stopping):
+            while True:
+                name = str(next(numbers))
+                once.run(name, work, name)
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        calls = [pool.submit(call_until_stopped) for _ in range(WORKERS)]
+        stopped.wait()
+        once.close()
+    for call in calls:
+        call.result()
+
+
+async def in_closed_tasks() -> None:
+    once, numbers, stopped = AsyncOnce(STORE, lease=LEASE), count(), asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+
+    async def call_until_stopped() -> None:
+        with suppress(Stopping):
+            while True:
+                name = str(next(numbers))
+                await once.run(name, async_work, name)
+
+    calls = [asyncio.create_task(call_until_stopped()) for _ in range(WORKERS)]
+    await stopped.wait()
+    await once.close()
+    await asyncio.gather(*calls)
 
 
 # ── HTTP ──
@@ -152,4 +191,12 @@ def close_client(**_: Any) -> None:
 
 
 if __name__ == "__main__":
-    in_threads() if sys.argv[1] == "threads" else asyncio.run(in_tasks())
+    match sys.argv[1]:
+        case "threads":
+            in_threads()
+        case "tasks":
+            asyncio.run(in_tasks())
+        case "closed threads":
+            in_closed_threads()
+        case "closed tasks":
+            asyncio.run(in_closed_tasks())

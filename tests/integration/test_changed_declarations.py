@@ -46,6 +46,8 @@ def url(tmp_path: Path) -> str:
             "fingerprint=all and is now declared with fingerprint=none: a delivery of an existing",
         ),
         ({"after_crash": "park"}, "after_crash=park: it applies to existing keys from their next attempt"),
+        ({"max_attempts": 3}, "max_attempts=0 and is now declared with max_attempts=3: it applies to existing keys"),
+        ({"lease": "5m"}, "lease=1m and is now declared with lease=5m: it applies to existing keys from their next"),
     ],
 )
 def test_a_changed_declaration_is_logged_once_with_its_consequence(
@@ -92,6 +94,18 @@ def test_an_operation_that_is_declared_after_the_first_call_is_compared_too(
             assert str(run(declared_window(once.store, charge.key(1).scope.text))) == text
     [line] = warnings(caplog)
     assert "window=lasting 1w and is now declared with window=lasting 4w2d" in line
+
+
+def test_an_operation_whose_tenants_are_set_per_call_is_compared(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    for key in ("charge:{n}", "order:{n}"):
+        with Once(url, app="shop") as once:
+
+            @once(name="charge", key=key, tenant="{shop}")
+            def charge(n: int, shop: str) -> None: ...
+
+            charge(1, "acme")
+    [line] = warnings(caplog)
+    assert "is now declared with key=order:{n}" in line
 
 
 def test_an_operation_without_records_may_change(url: str, caplog: pytest.LogCaptureFixture) -> None:

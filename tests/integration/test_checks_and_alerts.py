@@ -216,7 +216,7 @@ def test_parked_records_and_final_failures_are_found_in_the_store(opened: SyncCl
     opened.clock.advance("11s")
     opened.another(after_crash="park").outcome("wire", int)
     for key, attempts in (("mail", 1), ("pdf", 3)):
-        opened.another(max_attempts=attempts).outcome(key, fail)
+        opened.another(max_attempts=attempts, window="7d").outcome(key, fail)
     found = {one.rule: (one.scope, one.figure) for one in check(opened)}
     assert found == {"parked": ("default/shared", 1), "failed_final": ("default/shared", 1)}, "pdf is retried"
     opened.clock.advance("25h")

@@ -28,7 +28,9 @@ from tests.integration.test_opening import proxied as proxied  # noqa: PLC0414 (
 from tests.moved_time import in_thread
 from tests.servers.proxy import Proxy
 
-on_every_store = pytest.mark.parametrize("backend", ["memory", "sqlite", "postgres", "valkey"], indirect=True)
+on_every_store = pytest.mark.parametrize(
+    "backend", ["memory", "sqlite", "postgres", "valkey", "firestore"], indirect=True
+)
 
 CALLS = 60
 ROUNDS = 12
@@ -111,7 +113,7 @@ def test_a_waiting_call_raises_stopping_when_its_client_stops(backend: Backend) 
 
 @pytest.mark.finding("N69")
 @pytest.mark.parametrize("raises", [False, True])
-@pytest.mark.parametrize("backend", ["sqlite", "postgres", "valkey"], indirect=True)
+@pytest.mark.parametrize("backend", ["sqlite", "postgres", "valkey", "firestore"], indirect=True)
 def test_work_that_outlives_its_client_says_that_the_client_was_closed(
     backend: Backend, raises: bool, caplog: pytest.LogCaptureFixture
 ) -> None:

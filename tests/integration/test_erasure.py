@@ -13,6 +13,7 @@ from onceward import ConfigurationError
 from onceward.client.erasure import Erased
 from onceward.protocol.audit import AuditFilter
 from onceward.protocol.counters import HOUR, CounterRow
+from onceward.protocol.message_note import MESSAGE_SUFFIX
 from onceward.protocol.ports import Filter, Store
 from onceward.testing import FakeClock
 from tests.clients import Backend, Mode, SyncClient, make_backend
@@ -125,6 +126,18 @@ def test_a_prefix_inside_a_scope_erases_only_keys_that_begin_with_it(client: Syn
     assert client.read("customer:421:a", name="mail") is not None
     assert client.read("a customer:42:", name="mail") is not None
     assert client.read("customer:42:a", name="pdf") is not None
+
+
+@pytest.mark.finding("N28")
+@pytest.mark.parametrize("tenant", [None, "acme"])
+def test_the_messages_that_a_scope_has_parked_are_erased_with_it(client: SyncClient, tenant: str | None) -> None:
+    for name in ("mail", f"mail{MESSAGE_SUFFIX}", f"mail{MESSAGE_SUFFIX}{MESSAGE_SUFFIX}", f"post{MESSAGE_SUFFIX}"):
+        for owner in ("acme", "umbrella", None):
+            with client.another(tenant=owner).claim("jane", name=name):
+                pass
+    done = erase(client, scope="default/mail", tenant=tenant, dry_run=False)
+    end = "" if tenant is None else f"@{tenant}"
+    assert done.scopes == {f"default/mail{end}": 1, f"default/mail{MESSAGE_SUFFIX}{end}": 1}
 
 
 @pytest.mark.finding("N28")

@@ -9,11 +9,13 @@ import textwrap
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from onceward import AsyncOnce, Once
 from onceward.errors import ClaimError, ConfigurationError, Stopping
+from onceward.protocol.requests import Verdict
 from onceward.stores.sqlite import SQLiteStore
 from tests.cli.calls import until
 from tests.clients import Backend, SyncClient
@@ -117,6 +119,35 @@ def test_a_caller_that_waits_for_another_worker_stops_waiting(client: SyncClient
         waiting.once.stop()
         with pytest.raises(Stopping):
             answer.result(TOO_LONG)
+
+
+@pytest.mark.finding("N69")
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_claim_that_is_granted_after_the_stop_is_released_and_its_work_does_not_begin(
+    client: SyncClient, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = client.another(wait="1h")
+    if waits:
+        client.silent_owner("order 7")
+    kind: Any = type(worker.once.store)
+    claim = kind.claim
+
+    async def claim_and_stop(store: Any, *args: Any, **kwargs: Any) -> Any:
+        answers = await claim(store, *args, **kwargs)
+        if answers[0].verdict is Verdict.ACQUIRED:
+            worker.once.stop()  # while the answer is on its way
+        else:
+            client.clock.advance("1h")  # the owner has crashed, and its lease expires
+        return answers
+
+    ran: list[int] = []
+    monkeypatch.setattr(kind, "claim", claim_and_stop)
+    with pytest.raises(Stopping):
+        worker.run("order 7", ran.append, 1)
+    assert (ran, worker.leases()) == ([], 0)
+    monkeypatch.undo()
+    client.run("order 7", ran.append, 1)
+    assert ran == [1]
 
 
 @pytest.mark.fault("F37")

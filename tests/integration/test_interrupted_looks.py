@@ -1,4 +1,4 @@
-"""Interrupts while `find` runs."""
+"""When `find` is called, and interrupts while it runs."""
 
 from __future__ import annotations
 
@@ -8,13 +8,51 @@ from typing import Any
 import pytest
 
 from onceward import AsyncOnce, RecordState, applied, inconclusive, not_applied, verify
-from tests.clients import Backend, SyncClient
+from tests.cli.calls import until
+from tests.clients import TOO_LONG, Backend, SyncClient
 from tests.heartbeats import stop_renewing
 
 
 def a_crash(client: SyncClient, **settings: Any) -> None:
     client.silent_owner("order 7", after_crash=verify(lambda: inconclusive), **settings)
     client.clock.advance("2h")
+
+
+@pytest.mark.finding("N27")
+def test_find_is_not_called_while_an_earlier_attempt_may_still_take_effect(
+    client: SyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lease minus one heartbeat has passed when a new owner has the key: 8 of the 20 minutes. It waits for 12."""
+    asked: list[int] = []
+    slept: list[float] = []
+
+    def find() -> Any:
+        asked.append(client.clock.elapsed)
+        return applied("sent")
+
+    sure = client.another(after_crash=verify(find, after="20m"), lease="600s", heartbeat="120s", on_running="raise")
+    runtime = sure.once.engine.runtime
+    sleep = runtime.sleep
+
+    async def count_sleeps(seconds: float) -> None:
+        slept.append(seconds)
+        await sleep(min(seconds, 0.01))
+
+    a_crash(client)
+    monkeypatch.setattr(runtime, "sleep", count_sleeps)
+    since = client.clock.elapsed
+    answer = sure.start(sure.outcome, "order 7", lambda: pytest.fail("must not run"))
+    until(lambda: (bool(slept or asked) and sure.leases() == 1) or answer.done())
+    for minutes in ("6m", "5m"):  # the heartbeat keeps the key meanwhile
+        client.clock.advance(minutes)
+        sure.renew_leases()
+        seen = len(slept)
+        until(lambda seen=seen: len(slept) > seen + 1 or bool(asked))  # type: ignore[misc]  # mypy knows no such default
+        assert asked == []
+    client.clock.advance("1m")
+    outcome = answer.result(TOO_LONG)
+    assert (outcome.kind, outcome.reason, outcome.value) == ("replayed", "verified", "sent")
+    assert asked == [since + 12 * 60 * 1_000_000]
 
 
 @pytest.mark.fault("F27", "F28")

@@ -31,6 +31,8 @@ from tests.servers.redis import shared
 
 STEPS = 12  # of the event loop, until the first caller is cancelled: before, during and after the store is opened
 
+THREADS = 8
+
 on_every_store = pytest.mark.parametrize(
     "backend", ["memory", "sqlite", "postgres", "valkey", "firestore"], indirect=True
 )
@@ -53,6 +55,43 @@ async def test_a_cancelled_first_call_does_not_affect_the_others(backend: Backen
             results = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), TOO_LONG)
             assert results[1:] == ["1", "2", "3"]
             assert await once.run(f"{step} later", answer, "later") == "later"
+
+
+@pytest.mark.finding("N68")
+@on_every_store
+def test_first_calls_of_threads_open_the_store_together(backend: Backend) -> None:
+    for turn in range(STEPS):
+        with Once(backend.open(), fingerprint="none") as once:
+            together = threading.Barrier(THREADS)
+
+            def call(number: int, once: Once = once, together: threading.Barrier = together, turn: int = turn) -> str:
+                together.wait(TOO_LONG)
+                return once.run(f"{turn} {number}", str, number)
+
+            calls = [in_thread(call, number) for number in range(THREADS)]
+            assert [one.result(TOO_LONG) for one in calls] == [str(number) for number in range(THREADS)]
+
+
+@pytest.mark.finding("N68")
+@on_every_store
+def test_opening_an_open_store_again_does_not_affect_its_calls(backend: Backend) -> None:
+    store, runtime, reopened = backend.open(), ThreadRuntime(), threading.Event()
+    run(store.open(runtime))
+
+    def read_meanwhile() -> None:
+        while not reopened.is_set():
+            run(store.read([b"0" * 32], timeout=TOO_LONG))
+
+    readers = [in_thread(read_meanwhile) for _ in range(2)]  # fewer than a pool has connections
+    try:
+        for _ in range(STEPS):
+            run(store.read([b"1" * 32], timeout=TOO_LONG))
+            run(store.open(runtime))
+    finally:
+        reopened.set()
+    for reader in readers:
+        reader.result(TOO_LONG)
+    run(store.close())
 
 
 @pytest.fixture(params=["postgres", "valkey"])

@@ -74,6 +74,18 @@ def test_failed_renewals_are_counted_and_listeners_get_every_event(
 
 
 @pytest.mark.finding("N24")
+def test_results_that_are_sent_again_are_counted(
+    faulty: SyncClient, network: FaultyNetwork, caplog: pytest.LogCaptureFixture
+) -> None:
+    network.lose_requests("settle", 4)
+    faulty.run("k", int)
+    assert len(faulty.events_named("settle_retried")) == 4
+    down, up = lines(caplog)
+    assert down.startswith("settle_retried k [default/shared]")
+    assert up.endswith("problems not logged: 3 (3 settle_retried)")
+
+
+@pytest.mark.finding("N24")
 def test_a_wait_that_times_out_is_no_outage(client: SyncClient, caplog: pytest.LogCaptureFixture) -> None:
     client.silent_owner("k", lease="1h")
     for _ in range(2):

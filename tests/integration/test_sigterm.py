@@ -73,7 +73,7 @@ def records(folder: Path) -> list[Record]:
     return list(page.records)
 
 
-@pytest.mark.parametrize("kind", ["threads", "tasks"])
+@pytest.mark.parametrize("kind", ["threads", "tasks", "closed threads", "closed tasks"])
 def test_a_worker_stops_without_leaving_a_key_locked(tmp_path: Path, kind: str) -> None:
     with process(tmp_path, WORKERS, kind) as started:
         stop_under_load(tmp_path, started)

@@ -23,7 +23,8 @@ from onceward import (
 from onceward.stores.sqlite import SQLiteStore
 from onceward.testing import disabled
 from onceward.testing.clock import FakeClock
-from tests.clients import AsyncClient, SyncClient
+from tests.cli.calls import until
+from tests.clients import TOO_LONG, AsyncClient, SyncClient
 from tests.planned import start_at, utc
 
 PATTERN = "*/5 8-18 * * 1-6"
@@ -84,6 +85,36 @@ def test_while_a_run_is_active_other_fires_get_running_and_a_crash_frees_it_afte
         ticked(client, "report", FIVE_PAST, wait=0).__enter__()
     client.clock.advance("601s")
     assert fired(client, scheduled_at=FIVE_PAST) == FIVE_PAST
+
+
+@pytest.mark.finding("N27")
+@pytest.mark.parametrize("way", ["block", "function"])
+@pytest.mark.parametrize("crashes", [True, False])
+def test_a_fire_that_lost_its_slot_watches_it_and_takes_over_after_a_crash(
+    client: SyncClient, crashes: bool, way: str
+) -> None:
+    start_at(client.clock, FIVE_PAST)
+    key = client.once.tick("report", FIVE_PAST)._schedule.key(1_772_438_700_000_000)
+    owner = client.another().silent_owner(key, lease="600s")
+    ran: list[datetime] = []
+    planned = client.once.schedule(PATTERN, name="report")(client.work(ran.append))
+
+    def fire() -> bool:
+        if way == "block":
+            return fired(client) == FIVE_PAST
+        outcome = client.wait(planned.tick(FIVE_PAST))
+        assert ran == ([FIVE_PAST] if outcome.kind == "executed" else [])
+        return bool(outcome.kind == "executed")
+
+    with client.calls_counted("claim") as claims:
+        answer = client.start(fire)
+        until(lambda: len(claims) > 2 or answer.done())  # it watches the slot: it has claimed again
+        assert not answer.done()
+        if crashes:
+            client.clock.advance("601s")
+        else:
+            owner.complete("done by the other worker")
+        assert answer.result(TOO_LONG) is crashes
 
 
 @pytest.mark.mission("C3")

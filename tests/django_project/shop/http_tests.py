@@ -10,6 +10,7 @@ from django.test import TestCase, TransactionTestCase, modify_settings, override
 from django.test.client import encode_multipart
 
 from onceward import ConfigurationError
+from onceward.http.quota import Quota
 
 from .models import Order
 
@@ -104,6 +105,25 @@ class Requests:
                 with self.subTest(prefix=prefix):
                     response = self.client.post("/fails", ORDER, content_type="application/json", SCRIPT_NAME=prefix)
                     self.assertEqual(response.status_code, 400)
+
+    def test_a_caller_who_lost_the_right_gets_no_stored_response(self) -> None:
+        allowed = [True, False]
+        with override_settings(ONCEWARD={"HTTP": {"bare_keys": True, "reauthorize": lambda _: allowed.pop(0)}}):
+            first, again, refused = (self.post("/orders") for _ in range(3))
+        self.assertEqual([first.status_code, again.status_code, refused.status_code], [201, 201, 403])
+        self.assertEqual(refused.json()["code"], "no_longer_allowed")
+        self.assertNotIn(b"A1", refused.content)
+
+    def test_a_quota_of_keys(self) -> None:
+        with override_settings(ONCEWARD={"HTTP": {"bare_keys": True, "quota": Quota(keys=1, bytes=10_000)}}):
+            self.assertEqual([self.post("/orders", key).status_code for key in ("k1", "k2", "k1")], [201, 429, 201])
+
+    @override_settings(ALLOWED_HOSTS=["*"])
+    def test_a_key_belongs_to_a_host(self) -> None:
+        self.assertEqual(self.post("/orders").status_code, 201)
+        headers = {"Idempotency-Key": "k1", "Host": "other.example"}
+        other = self.client.post("/orders", ORDER, content_type="application/json", headers=headers)
+        self.assertEqual((other.status_code, other.json()["differs"]), (422, ["host"]))
 
     def test_a_success_that_django_rolls_back_is_not_stored(self) -> None:
         for _ in range(2):
