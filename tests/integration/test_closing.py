@@ -110,6 +110,66 @@ def test_a_waiting_call_raises_stopping_when_its_client_stops(backend: Backend) 
 
 
 @pytest.mark.finding("N69")
+@pytest.mark.parametrize("way", ["map", "imap"])
+@on_every_store
+def test_a_batch_releases_the_items_that_have_not_begun_when_its_client_stops(backend: Backend, way: str) -> None:
+    once, work = Once(backend.open(), lease="1h"), Work()
+
+    def stopping(key: str) -> str:
+        if key == "1":
+            once.stop()
+        return work(key)
+
+    outcomes = getattr(once, way)
+    with pytest.raises(Stopping):
+        list(outcomes(stopping, ["0", "1", "2", "3"], key="{key}", name="batch"))
+    assert work.done == {"0": 1, "1": 1}
+    check(backend, work, ["0", "1"])
+    once.close()
+
+
+@pytest.mark.finding("N69")
+@pytest.mark.parametrize("way", ["map", "imap"])
+@on_every_store
+async def test_an_async_batch_releases_the_items_that_have_not_begun_when_its_client_stops(
+    backend: Backend, way: str
+) -> None:
+    once, work = AsyncOnce(backend.open(), lease="1h"), Work()
+
+    async def stopping(key: str) -> str:
+        if key == "1":
+            once.stop()
+        return await work.slowly(key)
+
+    with pytest.raises(Stopping):
+        if way == "map":
+            await once.map(stopping, ["0", "1", "2", "3"], key="{key}", name="batch")
+        else:
+            _ = [one async for one in once.imap(stopping, ["0", "1", "2", "3"], key="{key}", name="batch")]
+    assert work.done == {"0": 1, "1": 1}
+    check(backend, work, ["0", "1"])
+    await once.close()
+
+
+@pytest.mark.finding("N69")
+def test_a_batch_that_outlives_its_client_runs_no_further_item(tmp_path: Path) -> None:
+    once, work, begun, closed = Once(f"sqlite:///{tmp_path}/once.db"), Work(), threading.Event(), threading.Event()
+
+    def slow(key: str) -> str:
+        begun.set()
+        assert closed.wait(TOO_LONG)
+        return work(key)
+
+    with ThreadPoolExecutor(1) as pool:
+        caller = pool.submit(once.map, slow, ["0", "1"], key="{key}")
+        assert begun.wait(TOO_LONG)
+        once.close(timeout=0)
+        closed.set()
+        assert isinstance(caller.exception(TOO_LONG), Stopping)
+    assert work.done == {"0": 1}
+
+
+@pytest.mark.finding("N69")
 @pytest.mark.parametrize("raises", [False, True])
 @pytest.mark.parametrize("backend", ["sqlite", "postgres", "valkey"], indirect=True)
 def test_work_that_outlives_its_client_says_that_the_client_was_closed(
