@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from onceward import AsyncOnce, Once, OutcomeUnknown
+from onceward import AsyncOnce, Once, OutcomeUnknown, StoreUnavailable
 from onceward.errors import Stopping, StoreBroken
 from onceward.protocol.ports import Filter, Store
 from onceward.protocol.record import RecordState
@@ -26,7 +26,7 @@ from tests.heartbeats import refuse_to_sleep
 from tests.integration.processes import elsewhere, in_a_forked_child
 from tests.integration.test_opening import proxied as proxied  # noqa: PLC0414 (a fixture)
 from tests.moved_time import in_thread
-from tests.servers.proxy import Proxy
+from tests.servers.proxy import LOSE_REPLY, Proxy
 
 on_every_store = pytest.mark.parametrize("backend", ["memory", "sqlite", "postgres", "valkey"], indirect=True)
 
@@ -274,6 +274,24 @@ def test_a_forked_child_does_not_wait_for_the_calls_of_its_parents_threads(
     claim.complete("done")
     assert waiting.result(TOO_LONG) == "done"
     once.close()
+
+
+@pytest.mark.finding("N69")
+def test_a_claim_that_got_no_answer_is_released_when_its_client_closes(
+    proxied: tuple[Proxy, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onceward.runtime.orphans.FIRST_PAUSE", 3600.0)  # the heartbeat checks only when it ends
+    proxy, store = proxied
+    once, work = Once(store, lease="1h"), Work()
+    once.run("warm", str)
+    proxy.always(LOSE_REPLY)
+    with pytest.raises(StoreUnavailable):
+        once.run("order 7", work, "order 7")
+    proxy.always(None)
+    once.close()
+    assert work.done == {}
+    with Once(store.clone(), on_running="raise") as other:
+        assert other.run("order 7", work, "order 7") == "order 7"
 
 
 @pytest.mark.parametrize("used", [True, False])

@@ -184,7 +184,7 @@ class Heartbeat:
         return [hold for hold in self.held() if hold.renew_at <= now]
 
     def close(self) -> None:
-        """Stop renewing and join the thread. Leases that are still held expire by themselves."""
+        """Stop renewing and join the thread, which first releases orphaned claims. Leases that are held expire."""
         with self._starting:
             self._closing = True
         self._wakeup.wake()
@@ -217,6 +217,8 @@ class Heartbeat:
                     self._run_pass()
         finally:
             self._running = False
+        for record in self._reconciler.release_all(self._connect):
+            self._emit_orphan_released(record)
         if self._own_store is not None and self._own_store is not self._store:
             run(self._own_store.close())
 
@@ -258,7 +260,7 @@ class Heartbeat:
         for delayed in self.delayed():
             self._settle_delayed(delayed)
         for record in self._reconciler.release_due(self._connect):
-            self._emit_record("released", record, reason="its answer came too late")
+            self._emit_orphan_released(record)
 
     def _settle_delayed(self, delayed: DelayedSettlement) -> None:
         now, hold = self.monotonic(), delayed.hold
@@ -344,6 +346,9 @@ class Heartbeat:
         if name == "renewal_failed":
             self._bus.count(name, hold.record.scope)
         self._emit_record(name, hold.record, error, reason)
+
+    def _emit_orphan_released(self, record: Record) -> None:
+        self._emit_record("released", record, reason="its answer came too late")
 
     def _emit_record(self, name: str, record: Record, error: str = "", reason: str = "") -> None:
         if self._bus.wants(name):
