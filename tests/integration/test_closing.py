@@ -324,6 +324,23 @@ def test_a_client_closes_even_if_its_async_client_can_no_longer_open_the_file(
     once.close()
 
 
+@pytest.mark.finding("N69")
+@pytest.mark.usefixtures("never_sleeps")
+@on_every_store
+async def test_closing_the_async_part_of_a_client_leaves_its_sync_part_alone(backend: Backend) -> None:
+    once, work = Once(backend.open(), lease="1h", fingerprint="none"), Work()
+    claim = await asyncio.to_thread(elsewhere, once.claim("running").__enter__)
+    async with once.aio as part:
+        assert await part.run("async", work.slowly, "async") == "async"
+    with pytest.raises(Stopping, match="closed"):
+        await part.run("late", work.slowly, "late")
+    assert [hold.record.key for hold in once.heartbeat.held()] == ["running"]
+    await asyncio.to_thread(claim.complete, "done")
+    assert await asyncio.to_thread(once.run, "sync", work, "sync") == "sync"
+    check(backend, work, ["async", "sync"])
+    once.close()
+
+
 def test_closing_does_not_open_a_store_that_was_never_used(tmp_path: Path) -> None:
     with Once(f"sqlite:///{tmp_path}/once.db") as once:
         assert once.aio is not None

@@ -130,33 +130,38 @@ class Heartbeat:
         own: Collection[Lease] = (),
         callers: Collection[Lease] = (),
         has_claims_in_flight: Callable[[], bool] = lambda: False,
+        engine: object = None,
     ) -> bool:
         """Wait until no claim is in flight and no lease is held. Then report leases that are still held: they expire.
 
         `own` are locks of the caller, which cannot release them while it waits here. `callers` are the claims whose
         work makes this call: that work cannot end while it waits here. If one is still held, return False: the store
-        must stay open for it.
+        must stay open for it. With `engine`, only leases of that engine count: others share this heartbeat.
         """
         began = time.monotonic()
         reported = timeout <= QUIET_WAIT
         ignored = [*own, *callers]
-        while has_claims_in_flight() or self._delayed or any(hold not in ignored for hold in self.held()):
+
+        def held() -> list[Lease]:
+            return [one for one in self.held() if engine is None or getattr(one, "engine", None) is engine]
+
+        while has_claims_in_flight() or self._delayed or any(hold not in ignored for hold in held()):
             waited = time.monotonic() - began
             if waited >= timeout:
                 break
             if waited >= QUIET_WAIT and not reported:
                 reported = True
-                self._emit_still_held(f"close waits for it, for at most {timeout - waited:.0f} s")
+                self._emit_still_held(held(), f"close waits for it, for at most {timeout - waited:.0f} s")
             time.sleep(0.01)
-        running = [hold for hold in self.held() if hold in callers]
+        running = [hold for hold in held() if hold in callers]
         for hold in running:
             self._emit("still_held", hold, reason="its own work is calling close: the store stays open for it")
         if not running:
-            self._emit_still_held("closed anyway: the key is free when its lease expires")
+            self._emit_still_held(held(), "closed anyway: the key is free when its lease expires")
         return not running
 
-    def _emit_still_held(self, reason: str) -> None:
-        for hold in self.held():
+    def _emit_still_held(self, holds: Collection[Lease], reason: str) -> None:
+        for hold in holds:
             self._emit("still_held", hold, reason=reason)
 
     def held(self) -> list[Lease]:
