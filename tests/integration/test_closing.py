@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from onceward import AsyncOnce, Once, OutcomeUnknown
+from onceward import AsyncOnce, Once, OutcomeUnknown, StoreUnavailable
 from onceward.errors import Stopping, StoreBroken
 from onceward.protocol.ports import Filter, Store
 from onceward.protocol.record import RecordState
@@ -26,7 +26,7 @@ from tests.heartbeats import refuse_to_sleep
 from tests.integration.processes import elsewhere, in_a_forked_child
 from tests.integration.test_opening import proxied as proxied  # noqa: PLC0414 (a fixture)
 from tests.moved_time import in_thread
-from tests.servers.proxy import Proxy
+from tests.servers.proxy import LOSE_REPLY, Proxy
 
 on_every_store = pytest.mark.parametrize(
     "backend", ["memory", "sqlite", "postgres", "valkey", "firestore"], indirect=True
@@ -109,6 +109,66 @@ def test_a_waiting_call_raises_stopping_when_its_client_stops(backend: Backend) 
         once.stop()
         assert isinstance(caller.exception(TOO_LONG), Stopping)
     once.close()
+
+
+@pytest.mark.finding("N69")
+@pytest.mark.parametrize("way", ["map", "imap"])
+@on_every_store
+def test_a_batch_releases_the_items_that_have_not_begun_when_its_client_stops(backend: Backend, way: str) -> None:
+    once, work = Once(backend.open(), lease="1h"), Work()
+
+    def stopping(key: str) -> str:
+        if key == "1":
+            once.stop()
+        return work(key)
+
+    outcomes = getattr(once, way)
+    with pytest.raises(Stopping):
+        list(outcomes(stopping, ["0", "1", "2", "3"], key="{key}", name="batch"))
+    assert work.done == {"0": 1, "1": 1}
+    check(backend, work, ["0", "1"])
+    once.close()
+
+
+@pytest.mark.finding("N69")
+@pytest.mark.parametrize("way", ["map", "imap"])
+@on_every_store
+async def test_an_async_batch_releases_the_items_that_have_not_begun_when_its_client_stops(
+    backend: Backend, way: str
+) -> None:
+    once, work = AsyncOnce(backend.open(), lease="1h"), Work()
+
+    async def stopping(key: str) -> str:
+        if key == "1":
+            once.stop()
+        return await work.slowly(key)
+
+    with pytest.raises(Stopping):
+        if way == "map":
+            await once.map(stopping, ["0", "1", "2", "3"], key="{key}", name="batch")
+        else:
+            _ = [one async for one in once.imap(stopping, ["0", "1", "2", "3"], key="{key}", name="batch")]
+    assert work.done == {"0": 1, "1": 1}
+    check(backend, work, ["0", "1"])
+    await once.close()
+
+
+@pytest.mark.finding("N69")
+def test_a_batch_that_outlives_its_client_runs_no_further_item(tmp_path: Path) -> None:
+    once, work, begun, closed = Once(f"sqlite:///{tmp_path}/once.db"), Work(), threading.Event(), threading.Event()
+
+    def slow(key: str) -> str:
+        begun.set()
+        assert closed.wait(TOO_LONG)
+        return work(key)
+
+    with ThreadPoolExecutor(1) as pool:
+        caller = pool.submit(once.map, slow, ["0", "1"], key="{key}")
+        assert begun.wait(TOO_LONG)
+        once.close(timeout=0)
+        closed.set()
+        assert isinstance(caller.exception(TOO_LONG), Stopping)
+    assert work.done == {"0": 1}
 
 
 @pytest.mark.finding("N69")
@@ -218,6 +278,24 @@ def test_a_forked_child_does_not_wait_for_the_calls_of_its_parents_threads(
     once.close()
 
 
+@pytest.mark.finding("N69")
+def test_a_claim_that_got_no_answer_is_released_when_its_client_closes(
+    proxied: tuple[Proxy, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onceward.runtime.orphans.FIRST_PAUSE", 3600.0)  # the heartbeat checks only when it ends
+    proxy, store = proxied
+    once, work = Once(store, lease="1h"), Work()
+    once.run("warm", str)
+    proxy.always(LOSE_REPLY)
+    with pytest.raises(StoreUnavailable):
+        once.run("order 7", work, "order 7")
+    proxy.always(None)
+    once.close()
+    assert work.done == {}
+    with Once(store.clone(), on_running="raise") as other:
+        assert other.run("order 7", work, "order 7") == "order 7"
+
+
 @pytest.mark.parametrize("used", [True, False])
 def test_a_client_with_an_async_client_closes_while_the_server_is_down(
     proxied: tuple[Proxy, Store], used: bool
@@ -245,6 +323,23 @@ def test_a_client_closes_even_if_its_async_client_can_no_longer_open_the_file(
 
     monkeypatch.setattr(SQLiteConnection, "open", fails)
     once.close()
+    once.close()
+
+
+@pytest.mark.finding("N69")
+@pytest.mark.usefixtures("never_sleeps")
+@on_every_store
+async def test_closing_the_async_part_of_a_client_leaves_its_sync_part_alone(backend: Backend) -> None:
+    once, work = Once(backend.open(), lease="1h", fingerprint="none"), Work()
+    claim = await asyncio.to_thread(elsewhere, once.claim("running").__enter__)
+    async with once.aio as part:
+        assert await part.run("async", work.slowly, "async") == "async"
+    with pytest.raises(Stopping, match="closed"):
+        await part.run("late", work.slowly, "late")
+    assert [hold.record.key for hold in once.heartbeat.held()] == ["running"]
+    await asyncio.to_thread(claim.complete, "done")
+    assert await asyncio.to_thread(once.run, "sync", work, "sync") == "sync"
+    check(backend, work, ["async", "sync"])
     once.close()
 
 

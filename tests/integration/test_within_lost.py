@@ -260,6 +260,44 @@ def test_a_lock_that_is_not_released_in_time_is_reported_as_such(once: Once, sch
     assert ran == []
 
 
+@pytest.mark.finding("N72")
+@pytest.mark.parametrize("way", ["within", "complete_in"])
+@pytest.mark.parametrize("answered", [0, 2])
+def test_closing_the_session_does_not_hide_that_its_connection_was_lost(
+    once: Once, proxy: Proxy, way: str, answered: int
+) -> None:
+    url = f"postgresql+psycopg://postgres@127.0.0.1:{proxy.port}/postgres"
+    short = once.using(lease="1s")
+    with pytest.raises(StoreUnavailable), Session(sqlalchemy.create_engine(url, poolclass=NullPool)) as theirs:
+        theirs.execute(sqlalchemy.text("SELECT 1"))
+        proxy.next(SWALLOW_REQUEST, after=answered)
+        if way == "within":
+            with short.within(theirs) as tx:
+                tx.run("k", lambda: None)
+        else:
+            with short.claim("k") as claim:
+                claim.complete_in(theirs, "value")
+
+
+@pytest.mark.finding("N72")
+@pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
+async def test_closing_the_async_session_does_not_hide_that_its_connection_was_lost(
+    store: PostgresStore, proxy: Proxy, driver: str
+) -> None:
+    async def handler() -> None:
+        pass
+
+    engine = create_async_engine(f"postgresql+{driver}://postgres@127.0.0.1:{proxy.port}/postgres", poolclass=NullPool)
+    async with AsyncOnce(store) as once:
+        await once.run("ready", handler)
+        with pytest.raises(StoreUnavailable):
+            async with AsyncSession(engine) as theirs:
+                await theirs.execute(sqlalchemy.text("SELECT 1"))
+                proxy.next(SWALLOW_REQUEST)
+                async with asyncio.timeout(TOO_LONG), once.using(lease="1s").within(theirs) as tx:
+                    await tx.run("k", handler)
+
+
 class Row(DeclarativeBase):
     pass
 

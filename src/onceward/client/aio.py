@@ -310,6 +310,8 @@ class AsyncOnce(AsyncAdministration, AsyncFeatures, OperationDecorator[AsyncDeco
     async def close(self, timeout: float = 10.0) -> None:
         """Stop claiming, wait for running work, stop the heartbeat, and close the store.
 
+        For `once.aio`, this closes only the async part: `once` can still be used, and must be closed itself.
+
         Args:
             timeout: How many seconds to wait for running work. Work that takes longer is reported; its key is free when
                 its lease expires. If the work itself calls `close`, or a signal handler that interrupts it does,
@@ -319,18 +321,21 @@ class AsyncOnce(AsyncAdministration, AsyncFeatures, OperationDecorator[AsyncDeco
         from onceward.locks.flow import held_here  # imported here, as in `map`
 
         self.stop()
+        is_part_of_once = self.engine in self._async_engines  # `once.aio`: the heartbeat also renews leases of `once`
         drained = await asyncio.to_thread(
             self.heartbeat.drain,
             timeout,
             own=held_here(),
             callers=running_here(),
             has_claims_in_flight=lambda: bool(self.engine.claims_in_flight),
+            engine=self.engine if is_part_of_once else None,
         )
         if not drained:
             return
         self.engine.closed = True
-        await asyncio.to_thread(self.heartbeat.close)
-        await asyncio.to_thread(self.background.close)
+        if not is_part_of_once:
+            await asyncio.to_thread(self.heartbeat.close)
+            await asyncio.to_thread(self.background.close)
         await self.engine.store.close()
         close_loop(self.engine)
 

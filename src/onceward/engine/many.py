@@ -82,11 +82,18 @@ async def _execute_batch(engine: Engine, attempts: list[Attempt], outcomes: Outc
 
 
 async def claimed_outcome(attempt: Attempt, refusal: Refusal, outcomes: Outcomes) -> Outcome[Any]:
-    """Run the work of a claimed key, or return why it was refused. Note the outcome in `outcomes`."""
+    """Run the work of a claimed key, or return why it was refused. Note the outcome in `outcomes`.
+
+    Raise if the client has been stopped since the claim: the caller releases the keys whose work has not begun.
+    """
     if isinstance(refusal, Exception):
         outcome = failed_outcome(attempt.key.text, refusal)
+    elif refusal is not None:
+        outcome = refusal
     else:
-        outcome = await perform(attempt) if refusal is None else refusal
+        if attempt.engine.stopping:
+            attempt.engine.refuse_to_claim()
+        outcome = await perform(attempt)
     outcomes[attempt.key.id] = outcome
     return outcome
 

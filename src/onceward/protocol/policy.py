@@ -45,7 +45,8 @@ class verify(Struct, frozen=True):  # noqa: N801 (reads as a word in after_crash
     `find` gets the arguments of the function and returns `applied(value)`, `not_applied` or `inconclusive`. Its answer
     is only reliable once no earlier attempt can still take effect. `after` is how long that may take (the timeout of
     the effect itself). The lease minus one `heartbeat` interval (by default four fifths of the lease) passes before a
-    takeover anyway; the new owner waits for the rest.
+    takeover anyway; the new owner waits for the rest. It uses its own lease for this, so all workers of one operation
+    must have the same lease.
     """
 
     find: Callable[..., Any]

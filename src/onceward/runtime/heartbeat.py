@@ -130,33 +130,38 @@ class Heartbeat:
         own: Collection[Lease] = (),
         callers: Collection[Lease] = (),
         has_claims_in_flight: Callable[[], bool] = lambda: False,
+        engine: object = None,
     ) -> bool:
         """Wait until no claim is in flight and no lease is held. Then report leases that are still held: they expire.
 
         `own` are locks of the caller, which cannot release them while it waits here. `callers` are the claims whose
         work makes this call: that work cannot end while it waits here. If one is still held, return False: the store
-        must stay open for it.
+        must stay open for it. With `engine`, only leases of that engine count: others share this heartbeat.
         """
         began = time.monotonic()
         reported = timeout <= QUIET_WAIT
         ignored = [*own, *callers]
-        while has_claims_in_flight() or self._delayed or any(hold not in ignored for hold in self.held()):
+
+        def held() -> list[Lease]:
+            return [one for one in self.held() if engine is None or getattr(one, "engine", None) is engine]
+
+        while has_claims_in_flight() or self._delayed or any(hold not in ignored for hold in held()):
             waited = time.monotonic() - began
             if waited >= timeout:
                 break
             if waited >= QUIET_WAIT and not reported:
                 reported = True
-                self._emit_still_held(f"close waits for it, for at most {timeout - waited:.0f} s")
+                self._emit_still_held(held(), f"close waits for it, for at most {timeout - waited:.0f} s")
             time.sleep(0.01)
-        running = [hold for hold in self.held() if hold in callers]
+        running = [hold for hold in held() if hold in callers]
         for hold in running:
             self._emit("still_held", hold, reason="its own work is calling close: the store stays open for it")
         if not running:
-            self._emit_still_held("closed anyway: the key is free when its lease expires")
+            self._emit_still_held(held(), "closed anyway: the key is free when its lease expires")
         return not running
 
-    def _emit_still_held(self, reason: str) -> None:
-        for hold in self.held():
+    def _emit_still_held(self, holds: Collection[Lease], reason: str) -> None:
+        for hold in holds:
             self._emit("still_held", hold, reason=reason)
 
     def held(self) -> list[Lease]:
@@ -184,7 +189,7 @@ class Heartbeat:
         return [hold for hold in self.held() if hold.renew_at <= now]
 
     def close(self) -> None:
-        """Stop renewing and join the thread. Leases that are still held expire by themselves."""
+        """Stop renewing and join the thread, which first releases orphaned claims. Leases that are held expire."""
         with self._starting:
             self._closing = True
         self._wakeup.wake()
@@ -217,6 +222,8 @@ class Heartbeat:
                     self._run_pass()
         finally:
             self._running = False
+        for record in self._reconciler.release_all(self._connect):
+            self._emit_orphan_released(record)
         if self._own_store is not None and self._own_store is not self._store:
             run(self._own_store.close())
 
@@ -258,7 +265,7 @@ class Heartbeat:
         for delayed in self.delayed():
             self._settle_delayed(delayed)
         for record in self._reconciler.release_due(self._connect):
-            self._emit_record("released", record, reason="its answer came too late")
+            self._emit_orphan_released(record)
 
     def _settle_delayed(self, delayed: DelayedSettlement) -> None:
         now, hold = self.monotonic(), delayed.hold
@@ -344,6 +351,9 @@ class Heartbeat:
         if name == "renewal_failed":
             self._bus.count(name, hold.record.scope)
         self._emit_record(name, hold.record, error, reason)
+
+    def _emit_orphan_released(self, record: Record) -> None:
+        self._emit_record("released", record, reason="its answer came too late")
 
     def _emit_record(self, name: str, record: Record, error: str = "", reason: str = "") -> None:
         if self._bus.wants(name):

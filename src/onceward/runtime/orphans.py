@@ -71,6 +71,15 @@ class OrphanReconciler:
                 self._orphans.pop(one.nonce, None)
         return released
 
+    def release_all(self, connect: Callable[[], Store]) -> list[Record]:
+        """Check all of them for the last time; return the records that were released. It ends at the first failure."""
+        left = list(self._orphans.values())
+        released: list[Record] = []
+        with suppress(Exception):  # their leases expire
+            for start in range(0, len(left), BATCH):
+                released += self._release(connect(), left[start : start + BATCH])
+        return released
+
     def _release(self, store: Store, due: list[OrphanedClaim]) -> list[Record]:
         answers = run(store.read([one.id for one in due], timeout=CALL_TIMEOUT))
         ours = []

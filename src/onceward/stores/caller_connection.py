@@ -64,6 +64,14 @@ def is_invalidated(connection: Any) -> bool:
     return bool(getattr(connection, "invalidated", False))
 
 
+async def invalidate(connection: Any) -> None:
+    """Tell SQLAlchemy that its connection was lost. Otherwise closing the Session raises, and hides our error."""
+    if _is_from(connection, "sqlalchemy.") and not (connection.closed or connection.invalidated):
+        invalidating = connection.invalidate()
+        if is_async_wrapper(connection):
+            await invalidating
+
+
 class SessionSavepoint:
     """Flushes a SQLAlchemy Session around our savepoint, which the Session does not know about.
 

@@ -22,6 +22,7 @@ from onceward.stores.caller_connection import (
     TRANSACTION_ENDED_HINT,
     async_driver_connection,
     driver_connection,
+    invalidate,
     is_async_wrapper,
     is_invalidated,
     keeps_connection,
@@ -112,6 +113,9 @@ class PostgresJoined(JoinedSavepoints):
             if error.code == NO_SUCH_SAVEPOINT:
                 return False
             raise _translate(error) from error
+        except StoreUnavailable:
+            await self._invalidate_if_lost()
+            raise
         return True
 
     # ── which transaction ───────────────────────────────────────────────────────────────────────────────────────
@@ -167,6 +171,9 @@ class PostgresJoined(JoinedSavepoints):
             if error.code == IN_FAILED_TRANSACTION:
                 return if_failed
             raise explain(error, YOUR_TRANSACTION) from error
+        except StoreUnavailable:
+            await self._invalidate_if_lost()
+            raise
         return bool(started_at == self._started_at)
 
     async def _translating(self, work: Awaitable[T]) -> T:
@@ -174,6 +181,13 @@ class PostgresJoined(JoinedSavepoints):
             return await work
         except PostgresRefused as error:
             raise _translate(error) from error
+        except StoreUnavailable:
+            await self._invalidate_if_lost()
+            raise
+
+    async def _invalidate_if_lost(self) -> None:
+        if self._channel is not None and self._channel.is_lost():
+            await invalidate(self._inner_wrapper)
 
     # ── latest state ────────────────────────────────────────────────────────────────────────────────────────────
 
