@@ -96,6 +96,11 @@ def test_a_file_with_a_mistake_is_refused_by_name(folder: Path, content: str, co
     assert complaint in line(result)
 
 
+def test_a_file_may_begin_with_a_byte_order_mark(folder: Path) -> None:
+    (folder / "onceward.toml").write_text('app = "shop"', encoding="utf-8-sig")
+    assert json.loads(call("config", "-o", "json").stdout)["app"]["value"] == "shop"
+
+
 def test_every_setting_says_what_it_is_for() -> None:
     shown = call("config", "-o", "table").stdout
     assert all(purpose and purpose in shown for _, purpose in SETTINGS.values())

@@ -175,3 +175,85 @@ def test_a_function_that_is_decorated_for_each_request_is_compared_once(
         for window in ("7d", "7d", "7d", "30d"):
             once(key="charge:{n}", name="charge", window=window)(lambda n: n)(n=1)
     assert compared == ["lasting 1w", "lasting 4w2d"]
+
+
+def by_number(n: int, note: str = "") -> None: ...
+
+
+def by_renamed_number(order: int, note: str = "") -> None: ...
+
+
+def by_reordered(note: str = "", n: int = 1) -> None: ...
+
+
+def by_number_and_sum(n: int, note: str = "", cents: int = 0) -> None: ...
+
+
+def by_item(order: dict[str, int]) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "call"),
+    [
+        ((by_number, {"key": "charge:{n}"}), (by_renamed_number, {"key": "charge:{order}"}), (1,)),
+        ((by_number, {"key": "charge:{n}"}), (by_number, {"key": ["charge:{n}"]}), (1,)),
+        ((by_item, {"key": "charge:{order.id}"}), (by_item, {"key": "charge:{order[id]}"}), ({"id": 1},)),
+        ((by_number, {"key": ["charge:1"]}), (by_number, {"key": ["charge:2"]}), (1,)),
+        (
+            (by_number, {"key": "charge", "fingerprint": ["n", "note"]}),
+            (by_number, {"key": "charge", "fingerprint": ["note", "n"]}),
+            (1,),
+        ),
+    ],
+)
+def test_another_spelling_of_the_same_declaration_is_no_change(
+    url: str, before: Any, after: Any, call: tuple[Any, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    for function, settings in (before, after):
+        with Once(url, app="shop") as once:
+            once(name="charge", **settings)(function)(*call)
+    assert warnings(caplog) == []
+
+
+@pytest.mark.parametrize(("key", "function"), [("charge:{note}", by_number), ("charge:{n}:{note}", by_number)])
+def test_a_key_of_another_parameter_is_a_change(
+    url: str, key: str, function: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    for template in ("charge:{n}", key):
+        with Once(url, app="shop") as once:
+            once(name="charge", key=template, fingerprint="none")(function)(1, "a")
+    [line] = warnings(caplog)
+    assert f"key=charge:{{n}} and is now declared with key={key}" in line
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (by_number, ""),
+        (by_reordered, ""),
+        (by_number_and_sum, "arguments=note and is now declared with arguments=cents, note"),
+    ],
+)
+def test_a_new_parameter_that_changes_fingerprints_is_logged(
+    url: str, function: Any, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for each in (by_number, function):
+        with Once(url, app="shop") as once:
+            once(name="charge", key="charge:{n}")(each).outcome(n=1)
+    assert [said in one for one in warnings(caplog)] == ([True] if said else [])
+
+
+def test_functions_that_are_decorated_in_turn_are_not_compared_again(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[str] = []
+
+    async def record(store: object, states: object, operations: Sequence[Operation]) -> None:
+        compared.extend(str(one.policy.window) for one in operations)
+
+    monkeypatch.setattr(compare_declarations, "compare", record)
+    with Once(url, app="shop") as once:
+        for window in ("7d", "30d", "7d", "30d"):
+            once(key="charge:{n}", name="charge", window=window)(lambda n: n)(n=1)
+        assert compared == ["lasting 1w", "lasting 4w2d"]
+        for number in range(50):
+            once(key=f"order:{number}:{{n}}", name="charge")(lambda n: n)(n=1)
+    assert len(compared) < 20, "a template that differs in each call is not compared each time"

@@ -42,6 +42,18 @@ class StoredDeclaration(Struct, frozen=True, forbid_unknown_fields=False):
     after_crash: str
     max_attempts: int
     lease: str
+    key_by_position: str = ""
+    arguments: str = ""
+
+    def changed(self, later: StoredDeclaration) -> list[str]:
+        """Return the fields that another deployment changed, if the change affects existing keys."""
+        changed = [name for name in CONSEQUENCES if getattr(self, name) != getattr(later, name)]
+        if "key" in changed and self.key_by_position == later.key_by_position:
+            changed.remove("key")  # a renamed parameter keeps its keys
+        is_explained = "key" in changed or "fingerprint" in changed or not self.arguments  # "": an earlier version
+        if "arguments" in changed and is_explained:
+            changed.remove("arguments")
+        return changed
 
 
 CONSEQUENCES: Final = {
@@ -49,6 +61,8 @@ CONSEQUENCES: Final = {
     "→ deploy when no redelivery is expected, or keep the old key until the windows have ended",
     "fingerprint": "a delivery of an existing key may be refused as a mismatch, because its payload was hashed "
     "differently → keep the old fingerprint until the windows have ended, or pass version= to start with new keys",
+    "arguments": "a delivery of an existing key may be refused as a mismatch, because its fingerprint covers all of "
+    "these arguments → name those of the old payload in fingerprint=, or pass version= to start with new keys",
     "window": "records that are completed keep their old window; only new ones get the new window",
     "after_crash": "it applies to existing keys from their next attempt; for an attempt that is running now, the "
     "stricter of both applies",
@@ -59,14 +73,16 @@ CONSEQUENCES: Final = {
 
 
 def declaration_of(operation: Operation) -> StoredDeclaration:
-    policy = operation.policy
+    policy, source = operation.policy, repr(operation.source)
     return StoredDeclaration(
-        key=template_text(operation) or repr(operation.source),
+        key=template_text(operation) or source,
         fingerprint=fingerprint_text(policy.fingerprint),
         window=str(policy.window),
         after_crash=policy.after_crash.name.lower(),
         max_attempts=policy.max_attempts,
         lease=format_duration(policy.lease),
+        key_by_position=template_text(operation, by_position=True) or source,
+        arguments=", ".join(sorted(operation.payload.argument_names(operation.binding))) or "none",
     )
 
 
@@ -80,7 +96,7 @@ async def compare(store: Store, states: LatestStates, operations: Sequence[Opera
         before = None if state is None or state.value is None else _decode(state.value)
         if before != now:
             changed.append(_delivery(key, now))
-            if before is not None and await _has_records(store, operation):
+            if before is not None and before.changed(now) and await _has_records(store, operation):
                 _warn(operation, before, now)
     if changed:
         await states.apply_events(changed, RETENTION, timeout=WRITE_TIMEOUT)
@@ -114,15 +130,13 @@ def _warn(operation: Operation, before: StoredDeclaration, now: StoredDeclaratio
     import logging  # not at the top: it takes 5 % of our import time
 
     logger = logging.getLogger("onceward")
-    for name, consequence in CONSEQUENCES.items():
-        old, new = getattr(before, name), getattr(now, name)
-        if old != new:
-            logger.warning(
-                "%s was declared with %s=%s and is now declared with %s=%s: %s",
-                operation.scope.text,
-                name,
-                old,
-                name,
-                new,
-                consequence,
-            )
+    for name in before.changed(now):
+        logger.warning(
+            "%s was declared with %s=%s and is now declared with %s=%s: %s",
+            operation.scope.text,
+            name,
+            getattr(before, name),
+            name,
+            getattr(now, name),
+            CONSEQUENCES[name],
+        )

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Final
 
 from onceward.engine.engine import Engine
 from onceward.errors import OncewardError
 from onceward.keys.key import Scope
-from onceward.keys.template import Template
+from onceward.keys.template import FirstOf, Template
 from onceward.operations.operation import Operation
 from onceward.protocol.policy import Policy
 from onceward.protocol.ports import Store
+
+MAX_COMPARED: Final = 8
+"""How many declarations of one scope are compared in one process. More of them do not come from deployments."""
 
 
 class DeclaredOperations:
@@ -18,11 +22,12 @@ class DeclaredOperations:
 
     def __init__(self) -> None:
         self._operations: dict[Scope, Operation] = {}
-        self._compared: dict[Scope, tuple[Policy, str]] = {}
+        self._compared: dict[Scope, list[tuple[Policy, str]]] = {}
 
     def add(self, operation: Operation) -> bool:
-        """Add the operation. Return False if it is known: some programs decorate a function anew for each request."""
-        if self._compared.get(operation.scope) == _settings_of(operation):
+        """Add the operation. Return False if it is known: some programs decorate functions anew for each request."""
+        known = self._compared.get(operation.scope, [])
+        if len(known) >= MAX_COMPARED or _settings_of(operation) in known:
             return False
         self._operations[operation.scope] = operation
         return True
@@ -30,7 +35,8 @@ class DeclaredOperations:
     async def compare(self, store: Store) -> None:
         """Compare once with the stored declarations. If the store does not respond in time, skip the comparison."""
         operations, self._operations = self._operations, {}
-        self._compared |= {scope: _settings_of(operation) for scope, operation in operations.items()}
+        for scope, operation in operations.items():
+            self._compared.setdefault(scope, []).append(_settings_of(operation))
         if not operations or store.inline or store.latest is None:
             return
         from .compare_declarations import compare  # imported only if it is used
@@ -44,15 +50,20 @@ def _settings_of(operation: Operation) -> tuple[Policy, str]:
     return operation.policy, template_text(operation) or ""
 
 
-def template_text(operation: Operation) -> str | None:
-    """Return the key template; None if the key has another source.
+def template_text(operation: Operation, *, by_position: bool = False) -> str | None:
+    """Return the key template, with the names or the positions of its parameters; None if the key has another source.
 
     A text without fields may be an f-string, which has another value each time: all of those count as one.
     """
     source = operation.source
-    if not isinstance(source, Template):
-        return None
-    return source.text if source.has_fields else "a text without fields"
+    templates = source.templates if isinstance(source, FirstOf) else (source,)
+    names = operation.binding.names if by_position else ()
+    texts = []
+    for one in templates:
+        if not isinstance(one, Template):
+            return None
+        texts.append(one.canonical_text(names) if one.has_fields else "a text without fields")
+    return " or ".join(texts)
 
 
 class DeclaringEngine(Engine):

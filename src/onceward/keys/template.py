@@ -70,6 +70,18 @@ class Template:
     def has_fields(self) -> bool:
         return bool(self._fields)
 
+    def canonical_text(self, names: Sequence[str] = ()) -> str:
+        """Return the template in one spelling, by which two deployments are compared.
+
+        Each parameter in `names` is replaced by its position there: renaming it does not change the key.
+        """
+        pieces = [_escaped(self._literals[0])]
+        for field, literal in zip(self._fields, self._literals[1:], strict=True):
+            root = str(names.index(field.root)) if field.root in names else field.root
+            steps = "".join(f".{step}" if step.isidentifier() else f"[{step}]" for step in field.steps)
+            pieces += (f"{{{root}{steps}}}", _escaped(literal))
+        return "".join(pieces)
+
     def check(self, names: Collection[str], *, has_var_keywords: bool) -> None:
         """Reject a field that no call can fill."""
         for field in self._fields:
@@ -170,6 +182,10 @@ def _parse(text: str) -> tuple[tuple[str, ...], tuple[_Field, ...]]:
         literals.append(pending)
         pending = ""
     return (*literals, pending), tuple(fields)
+
+
+def _escaped(literal: str) -> str:
+    return literal.replace("{", "{{").replace("}", "}}")
 
 
 def _field(field: str, template: str) -> _Field:

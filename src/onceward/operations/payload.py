@@ -65,6 +65,16 @@ class ComparedPayload:
             return key_source.reduce(chosen, arguments)
         return key_source.reduce(chosen) if isinstance(key_source, Template) else chosen
 
+    def argument_names(self, binding: Binding) -> tuple[str, ...]:
+        """Return the arguments that are covered because no declaration selects them: a new one changes the payload."""
+        if not self.is_used or self.is_covered or self.source is not None or self._paths:
+            return ()
+        own = dict.fromkeys(name for name in binding.names if name != self._receiver)
+        source = self._key_source
+        if isinstance(source, FirstOf) and len(source.templates) == 1:
+            source = source.templates[0]
+        return tuple(source.reduce(own)) if isinstance(source, Template) else tuple(own)
+
     def _value_at(self, path: str, arguments: Arguments) -> Any:
         found: Any = arguments.get(path.partition(".")[0])  # None: an extra keyword that this call does not pass
         for step in path.split(".")[1:]:
@@ -113,7 +123,10 @@ def fingerprint_text(fingerprint: str | tuple[str, ...] | Callable[..., Any]) ->
     """Return the text of a `fingerprint=` setting, by which two deployments are compared."""
     if isinstance(fingerprint, str):
         return fingerprint
-    return ", ".join(fingerprint) if isinstance(fingerprint, tuple) else repr(source_for(fingerprint))
+    if isinstance(fingerprint, tuple):
+        is_template = any("{" in path for path in fingerprint)
+        return ", ".join(fingerprint if is_template else sorted(fingerprint))  # the order of paths does not matter
+    return repr(source_for(fingerprint))
 
 
 def _computed(source: Source, arguments: Arguments) -> Any:
