@@ -5,6 +5,7 @@ The only place that knows where the store keeps it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +31,12 @@ def pool_of(store: PostgresStore) -> Pool:
 def connections_of(store: PostgresStore) -> tuple[PostgresConnection, ...]:
     """Return the idle connections of the store."""
     return tuple(pool_of(store)._idle)
+
+
+def waits_for(pool: Pool) -> float:
+    """Return for how many seconds the first waiting call has waited for a connection; 0 if none waits."""
+    waiting = tuple(pool._waiting)
+    return time.monotonic() - waiting[0].since if waiting else 0.0
 
 
 def lock_first(store: Any, batches: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 import time
 from collections.abc import Iterator
 
@@ -17,9 +18,11 @@ from onceward.runtime.aio import AsyncioRuntime
 from onceward.runtime.threads import ThreadRuntime, run
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.postgres.maintenance import CallContext
+from onceward.stores.postgres.pool import HAND_OVER_AFTER
 from onceward.testing.conformance.harness import claim_request, id_of
+from tests.clients import TOO_LONG
 from tests.integration.postgres_backend import claim, proxy, store
-from tests.raw_postgres import connections_of, pool_of
+from tests.raw_postgres import connections_of, pool_of, waits_for
 from tests.servers.postgres import URL, Postgres, execute
 from tests.servers.proxy import SWALLOW_REQUEST, Proxy
 from tests.unit.batcher_calls import until
@@ -65,6 +68,42 @@ def test_a_call_that_finds_all_connections_busy_waits_until_its_timeout_and_says
     assert time.monotonic() - begun >= 0.3
     pool_of(narrow).release(connection)
     assert claim(narrow, claim_request("key")).verdict is Verdict.ACQUIRED
+
+
+def test_a_call_that_has_waited_long_gets_the_next_connection(narrow: PostgresStore) -> None:
+    run(narrow.open(ThreadRuntime()))
+    pool, waited = pool_of(narrow), threading.Event()
+    mine = run(pool.acquire(ThreadRuntime(), time.monotonic() + TOO_LONG))
+
+    def wait_for_it() -> None:
+        theirs = run(pool.acquire(ThreadRuntime(), time.monotonic() + TOO_LONG))
+        waited.set()
+        pool.release(theirs)
+
+    other = threading.Thread(target=wait_for_it)
+    other.start()
+    until(lambda: waits_for(pool) >= HAND_OVER_AFTER)
+    pool.release(mine)
+    again = run(pool.acquire(ThreadRuntime(), time.monotonic() + TOO_LONG))
+    assert waited.is_set(), "the call that returned the connection took it again"
+    pool.release(again)
+    other.join()
+
+
+async def test_a_task_that_is_cancelled_returns_the_connection_that_it_was_handed(narrow: PostgresStore) -> None:
+    runtime = AsyncioRuntime()
+    await narrow.open(runtime)
+    pool = pool_of(narrow)
+    mine = await pool.acquire(runtime, time.monotonic() + TOO_LONG)
+    other = asyncio.ensure_future(pool.acquire(runtime, time.monotonic() + TOO_LONG))
+    await asyncio.sleep(0)  # it starts to wait
+    await asyncio.to_thread(until, lambda: waits_for(pool) >= HAND_OVER_AFTER)
+    pool.release(mine)
+    other.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await other
+    assert await pool.acquire(runtime, time.monotonic() + TOO_LONG) is mine
+    pool.release(mine)
 
 
 # ── opening ──

@@ -175,6 +175,25 @@ async def test_a_block_of_a_task_on_a_connection_without_answers_ends_at_its_dea
 
 
 @pytest.mark.finding("N71")
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+async def test_a_session_that_has_yet_to_connect_has_the_deadline_too(
+    store: PostgresStore, proxy: Proxy, driver: str
+) -> None:
+    url = f"postgresql+{driver}://postgres@127.0.0.1:{proxy.port}/postgres"
+    theirs = AsyncSession(create_async_engine(url, poolclass=NullPool))
+    proxy.always(SWALLOW_REQUEST)
+
+    async def handler() -> None:
+        raise AssertionError("the handler must not run")
+
+    async with AsyncOnce(store) as once:
+        with pytest.raises(StoreUnavailable, match="did not answer in time"):
+            async with asyncio.timeout(TOO_LONG), once.using(lease="1s").within(theirs) as tx:
+                await tx.run("k", handler)
+    await theirs.close()
+
+
+@pytest.mark.finding("N71")
 @pytest.mark.parametrize("kind", BLOCKING)
 def test_complete_in_on_a_connection_without_answers_ends_at_its_deadline(once: Once, proxy: Proxy, kind: str) -> None:
     theirs = BLOCKING[kind](proxy.port)

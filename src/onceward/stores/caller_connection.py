@@ -127,16 +127,16 @@ async def async_driver_connection(connection: Any, seconds: float) -> tuple[Any,
     """Return the driver's connection and SQLAlchemy's, for its async wrappers, with the transaction begun in time."""
     from .loop_timeout import loop_timeout
 
-    if hasattr(connection, "get_raw_connection"):
-        sqlalchemy_connection = connection
-    else:
-        sqlalchemy_connection = await connection.connection()
-    if not begins_later(sqlalchemy_connection):
-        async with loop_timeout(seconds):
+    async with loop_timeout(seconds):
+        if hasattr(connection, "get_raw_connection"):
+            sqlalchemy_connection = connection
+        else:
+            sqlalchemy_connection = await connection.connection()
+        if not begins_later(sqlalchemy_connection):
             await sqlalchemy_connection.exec_driver_sql(BEGIN_STATEMENT)
-    elif not sqlalchemy_connection.in_transaction():
-        await sqlalchemy_connection.begin()
-    driver = (await sqlalchemy_connection.get_raw_connection()).driver_connection
+        elif not sqlalchemy_connection.in_transaction():
+            await sqlalchemy_connection.begin()
+        driver = (await sqlalchemy_connection.get_raw_connection()).driver_connection
     return driver, sqlalchemy_connection
 
 

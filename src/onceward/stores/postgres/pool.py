@@ -39,14 +39,33 @@ GROW_PAUSE = 10.0
 """Seconds for which the pool does not grow after the server has refused another connection."""
 
 
+HAND_OVER_AFTER = 0.05
+"""Seconds after which a waiting call no longer lets other calls take a connection before it."""
+
+
 class PoolSlot:
     """Stands for one connection of the pool. It counts as long as the object exists, in use or idle."""
 
     __slots__ = ("__weakref__",)
 
 
+class Waiter:
+    """A call that waits for a connection."""
+
+    __slots__ = ("connection", "gate", "since")
+
+    def __init__(self, gate: Gate, since: float) -> None:
+        self.gate = gate
+        self.since = since
+        self.connection: PostgresConnection | None = None
+        """The connection that another call handed over."""
+
+
 class Pool:
     """At most `size` connections.
+
+    A call that returns a connection wakes the first waiting call. It may take the connection again before that call has
+    woken up, which is fast, but unfair. So once a call has waited for HAND_OVER_AFTER, it is handed the connection.
 
     Connections are counted by weak references to their slots. If an interrupt makes a call drop its connection, the
     slot disappears and no longer counts.
@@ -68,41 +87,58 @@ class Pool:
         """Drop all connections in a forked child. They belong to the parent, so libpq must not terminate them."""
         self._idle: list[PostgresConnection] = []
         self._slots: weakref.WeakSet[PoolSlot] = weakref.WeakSet()
-        self._waiting: deque[Gate] = deque()
+        self._waiting: deque[Waiter] = deque()  # the first has waited longest
         self._refused_until = 0.0
         self._lock = threading.RLock()  # reentrant for signal handlers, which never see a half-done change
 
     async def acquire(self, runtime: Runtime, deadline: float) -> PostgresConnection:
+        waits_since = None
         while True:
-            slot = gate = None
-            with self._lock:
-                if self._closed:
-                    raise StoreUnavailable(f"{self._name} is not open", hint="open the store before you use it")
-                connection = self._idle.pop() if self._idle else None
-                if connection is None and self._may_grow():
-                    slot = PoolSlot()
-                    self._slots.add(slot)
-                elif connection is None:
-                    gate = runtime.gate()
-                    self._waiting.append(gate)
-            if gate is not None:
-                await self._wait_for_connection(gate, deadline)
-                continue
-            if connection is None:
-                try:
-                    connection = await self._connect(runtime, deadline)
-                except BaseException as error:
-                    self._free_slot(slot)
-                    if self._slots and isinstance(error, StoreUnavailable):  # the server may have no connection left
-                        self._refused_until = time.monotonic() + GROW_PAUSE
-                        continue
-                    raise
-                connection.slot = slot
-            elif not connection.is_alive():
+            connection, slot, waiter = self._take_or_wait(runtime, waits_since)
+            if waiter is not None:
+                waits_since = waiter.since
+                connection = await self._wait_for_connection(waiter, deadline)
+            elif slot is not None:
+                connection = await self._connect_slot(slot, runtime, deadline)
+            if connection is not None and connection.is_alive():
+                connection.runtime = runtime
+                return connection
+            if connection is not None:
                 self._drop(connection)
-                continue
-            connection.runtime = runtime
-            return connection
+
+    def _take_or_wait(
+        self, runtime: Runtime, waits_since: float | None
+    ) -> tuple[PostgresConnection | None, PoolSlot | None, Waiter | None]:
+        """Return an idle connection, or a slot for a new one, or a waiter. A call that has waited is the next again."""
+        with self._lock:
+            if self._closed:
+                raise StoreUnavailable(f"{self._name} is not open", hint="open the store before you use it")
+            if self._idle:
+                return self._idle.pop(), None, None
+            if self._may_grow():
+                slot = PoolSlot()
+                self._slots.add(slot)
+                return None, slot, None
+            if waits_since is None:
+                waiter = Waiter(runtime.gate(), time.monotonic())
+                self._waiting.append(waiter)
+            else:
+                waiter = Waiter(runtime.gate(), waits_since)
+                self._waiting.appendleft(waiter)
+            return None, None, waiter
+
+    async def _connect_slot(self, slot: PoolSlot, runtime: Runtime, deadline: float) -> PostgresConnection | None:
+        """Connect. None: the server refused one more connection, so wait for one of the others."""
+        try:
+            connection = await self._connect(runtime, deadline)
+        except BaseException as error:
+            self._free_slot(slot)
+            if self._slots and isinstance(error, StoreUnavailable):  # the server may have no connection left
+                self._refused_until = time.monotonic() + GROW_PAUSE
+                return None
+            raise
+        connection.slot = slot
+        return connection
 
     def _may_grow(self) -> bool:
         """Return whether a connection may be added: below the limit, and not just refused by the server."""
@@ -110,31 +146,47 @@ class Pool:
             return True
         return len(self._slots) < self._size and time.monotonic() >= self._refused_until
 
-    async def _wait_for_connection(self, gate: Gate, deadline: float) -> None:
+    async def _wait_for_connection(self, waiter: Waiter, deadline: float) -> PostgresConnection | None:
+        """Wait to be woken, and return the connection that was handed over, if any."""
         remaining = deadline - time.monotonic()
         try:
             if remaining > 0:
-                await gate.wait(remaining)
-        finally:
-            with suppress(ValueError):
-                self._waiting.remove(gate)
-        if time.monotonic() >= deadline:
+                await waiter.gate.wait(remaining)
+        except BaseException:
+            self._stop_waiting(waiter)
+            if waiter.connection is not None:
+                self.release(waiter.connection)
+            raise
+        self._stop_waiting(waiter)
+        if waiter.connection is None and time.monotonic() >= deadline:
             raise StoreUnavailable(f"{self._name}: other calls of this process kept its connections busy for too long")
+        return waiter.connection
+
+    def _stop_waiting(self, waiter: Waiter) -> None:
+        with self._lock, suppress(ValueError):
+            self._waiting.remove(waiter)
 
     def release(self, connection: PostgresConnection) -> None:
-        """Return the connection to the pool. It is closed if it was left in the middle of an exchange."""
-        keep = connection.is_idle()
+        """Return the connection to the pool, and wake the first call that waits for one.
+
+        The connection is closed if it was left in the middle of an exchange.
+        """
+        keep, waiter = connection.is_idle(), None
         with self._lock:
             keep = keep and not self._closed
             if keep:
-                self._idle.append(connection)
-        if not keep:
+                waiter = self._waiting.popleft() if self._waiting else None
+                if waiter is not None and time.monotonic() - waiter.since >= HAND_OVER_AFTER:
+                    waiter.connection = connection
+                else:
+                    self._idle.append(connection)
+        if waiter is not None:
+            waiter.gate.open()
+        elif not keep:
             if connection.lost:
                 self._log_outage(connection.lost)
             connection.close()
             self._free_slot(connection.slot)
-        elif self._waiting:
-            self._wake_next()
 
     def _free_slot(self, slot: object) -> None:
         """Count one connection less."""
@@ -146,9 +198,9 @@ class Pool:
     def _wake_next(self) -> None:
         """Let the next waiting call try again."""
         with self._lock:
-            gate = self._waiting.popleft() if self._waiting else None
-        if gate is not None:
-            gate.open()
+            waiter = self._waiting.popleft() if self._waiting else None
+        if waiter is not None:
+            waiter.gate.open()
 
     def open(self) -> None:
         self._closed = False
