@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from onceward import Once
+from onceward import Once, StoreUnavailable
+from onceward.cli import check as command
 from onceward.cli.alert_url import alert_document
 from onceward.cli.exit_codes import Exit
+from onceward.client.alerts import send_alerts
 from onceward.observe.rules import Figures, RecordFigures, check
 from onceward.observe.thresholds import Thresholds
 from onceward.protocol.counters import CounterTotals
@@ -29,15 +31,18 @@ class Hook:
     def __init__(self) -> None:
         self.alerts: list[dict[str, Any]] = []
         self.status = 200
+        self.length = "0"  # of the body that is announced, and never sent
         hook = self
 
         class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"  # the connection stays open
+
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 hook.alerts.append(json.loads(body))
                 self.send_response(hook.status)
                 self.send_header("Location", "http://example.com/")
-                self.send_header("Content-Length", "0")
+                self.send_header("Content-Length", hook.length)
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
@@ -149,3 +154,25 @@ def test_alerts_of_both_channels_name_the_store(hook: Hook, tmp_path: Path) -> N
     first, *text = (tmp_path / "named").read_text().splitlines()
     assert first == STORE
     assert text[-1] == f"Store: {STORE}"
+
+
+@pytest.mark.finding("N23")
+def test_a_reply_whose_body_does_not_arrive_is_a_success(hook: Hook) -> None:
+    hook.length = "1000"
+    result = call("check", "--alert-url", hook.url)
+    assert "was not sent" not in result.output
+
+
+@pytest.mark.finding("N23")
+def test_if_the_command_fails_because_of_the_store_the_url_still_gets_the_alert(
+    hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail_for_the_command(*arguments: Any) -> None:
+        await send_alerts(*arguments)
+        if not arguments[-1]:
+            raise StoreUnavailable("the search for earlier alerts took too long")
+
+    monkeypatch.setattr(command, "send_alerts", fail_for_the_command)
+    result = call("check", "--alert", "true", "--alert-url", hook.url)
+    assert "took too long" in line(result)
+    assert len(hook.alerts) == 1

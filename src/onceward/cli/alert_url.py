@@ -16,9 +16,6 @@ TIMEOUT: Final = 10.0
 SUCCESS: Final = 2
 """The first digit of a success status."""
 
-MAX_REPLY: Final = 1024
-"""How many bytes of the reply are read. The reply is not used."""
-
 
 class AlertNotSent(Exception):
     """The URL did not accept the alert. The message names the host only: the rest of the URL may be a secret."""
@@ -79,9 +76,7 @@ def post_alert(url: str, store: str, broken: Broken) -> None:
     body = json.dumps(alert_document(broken, store)).encode()
     try:
         connection.request("POST", path, body, {"Content-Type": "application/json", "User-Agent": "onceward"})
-        reply = connection.getresponse()
-        reply.read(MAX_REPLY)
-        status = reply.status
+        status = connection.getresponse().status  # the body is not read: it may be endless
     except (OSError, HTTPException) as error:
         raise AlertNotSent(f"{host} could not be reached: {type(error).__name__}") from None
     finally:

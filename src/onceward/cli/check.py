@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -185,11 +186,16 @@ def _send_alerts(command: str | None, url: str | None, measured: Figures, limits
         channels.append(("", partial(_run_command, _split_command(command), store)))
     if url is not None:
         channels.append(("url", partial(post_alert, url, store)))
-    for channel, send in channels:
-        failures = Failures(send)
-        with Once(store_url(), app=current_settings()["app"].value) as once:
-            once.subscribe(failures.on_event)
-            run(send_alerts(once, measured, failures.send, limits, channel))
+    with ExitStack() as each:  # if one fails, the other is still used
+        for channel, send in reversed(channels):
+            each.callback(_send_to, channel, send, measured, limits)
+
+
+def _send_to(channel: str, send: Alert, measured: Figures, limits: Thresholds) -> None:
+    failures = Failures(send)
+    with Once(store_url(), app=current_settings()["app"].value) as once:
+        once.subscribe(failures.on_event)
+        run(send_alerts(once, measured, failures.send, limits, channel))
 
 
 class Failures:
