@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -38,16 +38,10 @@ from onceward.results.result_type import ResultType
 from onceward.results.untyped import PLAIN_FIELDS
 from onceward.sagas.journal import journal_from
 from onceward.stores.registry import open_store
+from tests.fuzz.operator_targets import OPERATOR_TARGETS
+from tests.fuzz.target import Target
 
 RECORD = b"r" * 32
-
-
-class Target(NamedTuple):
-    """A parser: what it is called with, the errors that it may raise, and its valid inputs."""
-
-    call: Callable[[bytes], object]
-    errors: tuple[type[Exception], ...]
-    seeds: tuple[bytes, ...]
 
 
 # ── HTTP ──
@@ -279,4 +273,5 @@ TARGETS: dict[str, Target] = {
     "scope": Target(scope_text, (), (b"shop/charge@tenant", b"a%2Fb/c%5Cn")),
     "journal": Target(journal, (ResultError,), (JOURNAL,)),
     "counters": Target(decode_counts, (StoreBroken,), (b'{"shop/charge":{"executed":1}}',)),
+    **OPERATOR_TARGETS,
 }

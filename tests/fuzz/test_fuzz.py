@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import zlib
+from base64 import urlsafe_b64encode
 from collections import deque
 
 import pytest
 
 from tests.fuzz.fuzz import Broken, fuzz, try_input
-from tests.fuzz.targets import TARGETS, Target
+from tests.fuzz.target import Target
+from tests.fuzz.targets import TARGETS
 
 INPUTS = 150
+
+DEEP = b"[" * 100_000
 
 ONCE_BROKE = (
     ("stored_response", b"201\r\na: b\r\nc:(d\r"),
@@ -20,6 +25,11 @@ ONCE_BROKE = (
     ("cloudevent", b"ce-id: %FF\nce-source: /s\nce-type: t\nce-specversion: 1.0\n\n{}"),
     ("reject_cell", b"a;=1+1"),
     ("scope", rb"a\n/b"),
+    ("password", b"Ym1ig=//:\xdd"),
+    ("preview", urlsafe_b64encode(zlib.compress(b"\x92" + b"\x82\xa1a" * 5_000))),
+    ("list_cursor", urlsafe_b64encode(DEEP)),
+    ("key_set", DEEP),
+    ("settings_file", b"a=" + DEEP),
 )
 
 

@@ -102,7 +102,7 @@ def decode_preview(text: str) -> Preview:
         packed = base64.urlsafe_b64decode(text[:MAX_ENCODED])
         unpacked = zlib.decompressobj().decompress(packed, 4 * MAX_ENCODED)
         action, targets = msgspec.msgpack.decode(unpacked, type=tuple[Action, list[Target]])
-    except (ValueError, zlib.error, msgspec.MsgspecError) as error:
+    except (ValueError, RecursionError, zlib.error, msgspec.MsgspecError) as error:
         raise ConfigurationError("this is not a preview", hint="preview the action again") from error
     if len(targets) > MAX_TARGETS:
         raise ConfigurationError(f"a preview holds at most {MAX_TARGETS} records", hint="preview fewer")

@@ -88,7 +88,7 @@ def parse_cursor(text: str, order: SortOrder) -> Position:
         of, value, id = json.loads(base64.urlsafe_b64decode(text))
         of = SortOrder(of)
         position = (str(value) if of is SortOrder.KEY else int(value)), bytes.fromhex(id)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         hint = "use `cursor` of the last record in the output of onceward ls -o json"
         raise CommandError(f"{cut(text, 80)!r} is not a cursor → {hint}", Exit.USAGE) from None
     if of is not order:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import re
@@ -97,7 +96,7 @@ class BasicAuth:
             return None
         try:
             name, _, password = base64.b64decode(encoded, validate=True).decode().partition(":")
-        except (binascii.Error, UnicodeDecodeError):
+        except ValueError:  # not base64, or not UTF-8
             return None
         known, access = self._users.get(name, (bytes(hashlib.sha256().digest_size), None))
         # Hashes have one length, so the time does not reveal which names exist.

@@ -145,7 +145,7 @@ class _PublicKeys:
 
         try:
             return self._client.match_kid(self._client.get_signing_keys(refresh), kid)
-        except (jwt.PyJWTError, ValueError, OSError) as error:
+        except (jwt.PyJWTError, ValueError, OSError, RecursionError) as error:
             raise KeysUnavailable("the public keys cannot be fetched") from error
 
 

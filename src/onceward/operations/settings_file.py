@@ -79,5 +79,5 @@ def declared_store(path: Path) -> str | None:
 def _parse(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # editors on Windows may add a BOM
-    except (OSError, ValueError) as error:  # a TOMLDecodeError and a UnicodeDecodeError are ValueErrors
+    except (OSError, ValueError, RecursionError) as error:  # two of TOML and UTF-8 are ValueErrors
         raise ConfigurationError(f"{path.name} cannot be read: {error}") from error
