@@ -8,10 +8,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pydantic
 import pytest
 
 from onceward import Once, OutcomeParked
+from onceward.administration.explain import sentences
 from onceward.cli.exit_codes import Exit
 from onceward.cli.settings import VARIABLES
 from onceward.protocol.counters import HOUR, CounterRow
@@ -227,6 +229,17 @@ def test_explain_after_retry_says_when_it_failed_and_which_attempt_is_next() -> 
     assert f"({claimed} UTC). It failed: ValueError" in text
     assert "An operator made it claimable" in text
     assert "as attempt 2." in text
+
+
+@pytest.mark.finding("N26")
+def test_explain_after_retry_tells_the_claim_from_the_retry() -> None:
+    with Once(STORE, app="shop", max_attempts=1) as once:
+        once.outcome("late", raising(ValueError("no card")))
+    assert call("retry", "--yes", "late").exit_code == Exit.OK
+    record, hour = read("late"), 3_600_000_000
+    claimed, retried, *_ = sentences(msgspec.structs.replace(record, claimed_at=0, updated_at=5 * hour), 7 * hour)
+    assert "7h ago (1970-01-01 00:00:00 UTC)" in claimed
+    assert "2h ago (1970-01-01 05:00:00 UTC)" in retried
 
 
 def test_explain_names_the_owner() -> None:
