@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext, suppress
 from typing import Any
 
 import asyncpg
@@ -255,6 +255,45 @@ async def test_a_connection_that_breaks_in_a_task_is_not_the_handlers_fault(
             async with once.within(theirs) as tx:
                 await tx.run("k", breaks)
         await discard_async(theirs)
+
+
+@pytest.mark.finding("N72")
+@pytest.mark.parametrize("kind", BLOCKING)
+@pytest.mark.parametrize("swallowed", [False, True])
+def test_a_connection_that_breaks_in_a_blocking_handler_is_not_the_handlers_fault(
+    once: Once, proxy: Proxy, schema: str, kind: str, swallowed: bool
+) -> None:
+    theirs = BLOCKING[kind](proxy.port)
+
+    def breaks() -> None:
+        proxy.reset_all()
+        with suppress(psycopg.Error, sqlalchemy.exc.DBAPIError) if swallowed else nullcontext():
+            write(theirs, schema, "effect")
+
+    when = "after the handler had returned" if swallowed else "while the handler ran"
+    lost = pytest.raises(StoreUnavailable, match=f"was lost {when}; nothing of it was committed")
+    with lost, once.within(theirs) as tx:
+        tx.run("k", breaks)
+    discard(theirs)
+    assert effects(schema) == []
+
+
+@pytest.mark.finding("N72")
+def test_a_connection_that_breaks_in_a_handler_that_is_only_observed_is_reported(store: PostgresStore) -> None:
+    """In the mode observe, a duplicate runs without a claim, so nothing else notices the loss."""
+    with Once(store) as enforcing:
+        enforcing.run("k", lambda: None)
+    theirs = psycopg.connect(os.environ[URL])
+
+    def breaks() -> None:
+        execute(f"SELECT pg_terminate_backend({theirs.info.backend_pid})")
+        with suppress(psycopg.Error):
+            theirs.execute("SELECT 1")
+
+    lost = pytest.raises(StoreUnavailable, match="the connection of your transaction was lost")
+    with Once(store, mode="observe") as once, lost, once.within(theirs) as tx:
+        tx.run("k", breaks)
+    theirs.close()
 
 
 @pytest.mark.finding("N72")
