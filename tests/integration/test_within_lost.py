@@ -279,6 +279,17 @@ def test_a_connection_that_breaks_in_a_blocking_handler_is_not_the_handlers_faul
 
 
 @pytest.mark.finding("N72")
+@pytest.mark.parametrize("kind", ["Connection", "Session"])
+def test_a_connection_that_the_handler_gave_up_is_reported_as_lost(once: Once, proxy: Proxy, kind: str) -> None:
+    """A handler invalidates its connection if it no longer trusts it, for example after a timeout of its own."""
+    theirs = BLOCKING[kind](proxy.port)
+    with pytest.raises(StoreUnavailable, match="was lost after the handler had returned"), once.within(theirs) as tx:
+        tx.run("k", theirs.invalidate)
+    theirs.close()
+    assert once.read("k") is None
+
+
+@pytest.mark.finding("N72")
 def test_a_connection_that_breaks_in_a_handler_that_is_only_observed_is_reported(store: PostgresStore) -> None:
     """In the mode observe, a duplicate runs without a claim, so nothing else notices the loss."""
     with Once(store) as enforcing:
