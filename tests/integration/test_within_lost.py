@@ -168,6 +168,8 @@ async def test_a_block_of_a_task_on_a_connection_without_answers_ends_at_its_dea
                     async with asyncio.timeout(TOO_LONG), once.using(lease=lease).within(theirs) as tx:
                         await tx.run(f"k{answered} {lease}", handler)
                 assert any(text in str(caught.value) for text in LOST)
+                if isinstance(theirs, asyncpg.Connection):
+                    assert theirs.is_closed(), "a late reply would be read as the reply to the next statement"
                 await discard_async(theirs)
                 if proxy.struck:
                     break
@@ -389,3 +391,25 @@ def test_rows_that_a_session_sends_on_a_connection_without_answers_end_at_the_de
             tx.run(f"k{answered}", lambda: None)
         assert any(text in str(caught.value) for text in LOST)
         discard(theirs)
+
+
+@pytest.mark.finding("N71")
+@pytest.mark.parametrize("kind", ["AsyncSession on asyncpg", "AsyncSession on psycopg"])
+async def test_rows_that_an_async_session_sends_on_a_connection_without_answers_end_at_the_deadline(
+    store: PostgresStore, proxy: Proxy, schema: str, kind: str
+) -> None:
+    async def handler() -> None:
+        pass
+
+    async with AsyncOnce(store) as once:
+        await once.run("ready", handler)
+        for answered in ANSWERED:
+            theirs = await ASYNC[kind](proxy.port)
+            await theirs.execute(sqlalchemy.text(f'SET search_path TO "{schema}"'))
+            theirs.add(Effect(word=f"unsent {answered}"))
+            proxy.next(SWALLOW_REQUEST, after=answered)
+            with pytest.raises(StoreUnavailable) as caught:
+                async with asyncio.timeout(TOO_LONG), once.using(lease="1s").within(theirs) as tx:
+                    await tx.run(f"k{answered}", handler)
+            assert any(text in str(caught.value) for text in LOST)
+            await discard_async(theirs)
