@@ -209,7 +209,7 @@ def test_complete_in_on_a_connection_without_answers_ends_at_its_deadline(once: 
 @pytest.mark.finding("N71")
 @pytest.mark.parametrize("level", ["SERIALIZABLE", "REPEATABLE_READ", "READ_COMMITTED"])
 def test_the_transaction_begins_with_the_settings_of_the_connection(once: Once, schema: str, level: str) -> None:
-    with psycopg.connect(os.environ[URL]) as theirs:
+    with psycopg.connect(os.environ[URL], options="-c default_transaction_read_only=on") as theirs:
         theirs.isolation_level = psycopg.IsolationLevel[level]
         theirs.deferrable = True
         theirs.read_only = False
