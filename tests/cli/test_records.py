@@ -8,13 +8,18 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pydantic
 import pytest
 
 from onceward import Once, OutcomeParked
+from onceward.administration.explain import sentences
 from onceward.cli.exit_codes import Exit
 from onceward.cli.settings import VARIABLES
+from onceward.protocol.counters import HOUR, CounterRow
 from onceward.protocol.note import FRAME, INPUT, WINDOW, user_notes
+from onceward.protocol.operation_names import NEXT_SLOT
+from onceward.protocol.ports import Filter
 from onceward.protocol.record import Record, RecordState
 from onceward.protocol.requests import Complete, Renewal, Verdict
 from onceward.runtime.threads import ThreadRuntime, run
@@ -226,6 +231,17 @@ def test_explain_after_retry_says_when_it_failed_and_which_attempt_is_next() -> 
     assert "as attempt 2." in text
 
 
+@pytest.mark.finding("N26")
+def test_explain_after_retry_tells_the_claim_from_the_retry() -> None:
+    with Once(STORE, app="shop", max_attempts=1) as once:
+        once.outcome("late", raising(ValueError("no card")))
+    assert call("retry", "--yes", "late").exit_code == Exit.OK
+    record, hour = read("late"), 3_600_000_000
+    claimed, retried, *_ = sentences(msgspec.structs.replace(record, claimed_at=0, updated_at=5 * hour), 7 * hour)
+    assert "7h ago (1970-01-01 00:00:00 UTC)" in claimed
+    assert "2h ago (1970-01-01 05:00:00 UTC)" in retried
+
+
 def test_explain_names_the_owner() -> None:
     assert read("live").owner in call("explain", "live", "-o", "table").stdout
 
@@ -258,6 +274,37 @@ def test_doctor_asks_for_attention_for_what_waits_for_a_person() -> None:
     for key in ("lapsed", "parked", "refused"):
         call("forget", key, "--yes")
     assert call("doctor").exit_code == Exit.OK
+
+
+@pytest.mark.finding("N23")
+@pytest.mark.parametrize(
+    ("counter", "check", "command"),
+    [
+        ("unknown", "unknown", "onceward explain KEY"),
+        ("dead_lettered", "dead letters", "onceward ls --state FAILED"),
+    ],
+)
+def test_doctor_asks_for_attention_for_what_was_counted_in_the_last_day(counter: str, check: str, command: str) -> None:
+    with Once(STORE, app="shop") as once:
+        once.read("done")  # opens the store
+        hour = run(once.store.scan(Filter(), cursor=None, limit=1, timeout=5)).now // HOUR
+        counts = [CounterRow(b"now", hour, 1, {"shop/charge": {counter: 2}})]
+        counts.append(CounterRow(b"earlier", hour - 25, 1, {"shop/charge": {counter: 5}}))
+        assert once.store.counters is not None
+        run(once.store.counters.save_counts(counts, timeout=5))
+    checks = {one["name"]: one for one in json.loads(call("doctor").stdout)}
+    assert checks[check]["status"] == "attention"
+    assert checks[check]["detail"].startswith("2 in a day. ")
+    assert f"`{command}`" in checks[check]["detail"]
+
+
+@pytest.mark.finding("N23")
+def test_doctor_asks_for_attention_for_a_stuck_schedule() -> None:
+    with Once(STORE, app="shop") as once, once.claim("slots", name="schedule:nightly", note={NEXT_SLOT: "1"}):
+        pass
+    checks = {one["name"]: one for one in json.loads(call("doctor").stdout)}
+    assert checks["stuck schedules"]["status"] == "attention"
+    assert checks["stuck schedules"]["detail"].startswith("1. Is a runner alive? Start `onceward schedule MODULE:APP`")
 
 
 def test_doctor_notes_that_normal_does_not_surely_survive_a_power_cut() -> None:

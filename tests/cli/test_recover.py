@@ -164,3 +164,4 @@ def test_a_failure_is_shown_with_its_message_and_place(folder: Path, output: str
     until(recovered)  # the lease of the killed worker must expire first
     assert said.count(b"ValueError: the disk is gone") == 1
     assert b'app.py", line' in said
+    assert b"failed work:7 [" not in said, "the result says it already"

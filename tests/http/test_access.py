@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from onceward.errors import ConfigurationError
+from onceward.http import quota
 from onceward.http.quota import Quota, QuotaCounter
 from tests.http.conftest import MakeSite
 from tests.sites import JSON, AsgiSite, Site, WsgiSite
@@ -116,7 +117,9 @@ def test_a_principal_over_its_quota_of_keys_gets_a_429_and_others_do_not(make_si
 @pytest.mark.finding("N46")
 def test_a_principal_over_its_quota_of_bytes_gets_a_429(make_site: MakeSite) -> None:
     site = make_site(lambda asked: (200, [], b"x" * 60), quota=Quota(keys=100, bytes=100))
+    assert site.ask('"k0"', user="bob").status == 200
     assert [site.ask(f'"k{n}"').status for n in range(3)] == [200, 200, 429]
+    assert [site.ask(f'"k{n}"', user="bob").status for n in (1, 2)] == [200, 429], "each principal has a quota"
 
 
 def test_a_quota_starts_again_with_the_next_period() -> None:
@@ -128,6 +131,15 @@ def test_a_quota_starts_again_with_the_next_period() -> None:
     assert counter.admit("alice", b"2") == 1
     now[0] = 60.0
     assert counter.admit("alice", b"2") is None
+
+
+@pytest.mark.finding("N46")
+def test_beyond_the_limit_of_principals_the_one_idle_for_longest_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quota, "MAX_PRINCIPALS", 2)
+    counter = QuotaCounter(Quota(keys=1, bytes=10), clock=lambda: 0.0)
+    assert [counter.admit(one, b"1") for one in ("alice", "bob", "alice", "carol")] == [None] * 4
+    assert counter.admit("alice", b"2") is not None, "bob was idle for longer"
+    assert counter.admit("bob", b"2") is None
 
 
 @pytest.mark.parametrize(

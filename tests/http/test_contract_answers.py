@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from onceward.protocol.unstored import unstored_hint
 from tests.http.conftest import MakeSite
 from tests.http.test_contract_store import broken
 from tests.sites import JSON, Answer, Asked, Site
@@ -98,6 +99,9 @@ def test_an_answer_that_is_too_large_is_given_once_and_then_a_410(
     assert "result_not_stored" in site.events
     assert "the response is larger than max_response" in caplog.text
     assert "is not a type" not in caplog.text
+    entry = site.read("k1", tenant="alice")
+    assert entry is not None
+    assert "increase max_response=" in unstored_hint(entry.unstored)
 
 
 @pytest.mark.parametrize("client", [{}, {"max_result_bytes": 100}], ids=["default", "other results are small"])

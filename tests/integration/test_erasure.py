@@ -129,6 +129,34 @@ def test_a_prefix_inside_a_scope_erases_only_keys_that_begin_with_it(client: Syn
 
 
 @pytest.mark.finding("N28")
+def test_a_prefix_erases_only_the_latest_states_whose_entity_begins_with_it(client: SyncClient) -> None:
+    client.read("any")  # opens the store
+    state = client.once.state("customer")
+    for entity in ("jane@example.com", "janet@example.com", "john@example.com"):
+        client.wait(state.apply(entity, datetime(2026, 1, 1, tzinfo=UTC), {"address": entity}))
+    assert erase(client, prefix="jane@").entities == 1
+    assert erase(client, prefix="jane@", dry_run=False).entities == 1
+    left = [client.wait(state.get(one)) for one in ("jane@example.com", "janet@example.com", "john@example.com")]
+    assert left == [None, {"address": "janet@example.com"}, {"address": "john@example.com"}]
+
+
+@pytest.mark.finding("N28")
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+def test_the_file_of_sqlite_does_not_contain_what_was_erased(client: SyncClient) -> None:
+    with client.claim("jane:1", name="mail", note={"address": "street of jane"}) as claim:
+        claim.complete("letter to jane")
+    client.forget("jane:1", name="mail", why="a request of jane")
+    with client.claim("jane:2", name="mail", note={"address": "street of jane"}) as claim:
+        claim.complete("letter to jane")
+    client.wait(client.once.state("customer").apply("jane:3", datetime(2026, 1, 1, tzinfo=UTC), {"name": "jane"}))
+    erase(client, prefix="jane:", dry_run=False)
+    client.close()
+    files = list(client.backend.path.parent.glob(f"{client.backend.path.name}*"))
+    assert client.backend.path in files
+    assert [one.name for one in files if b"jane" in one.read_bytes()] == []
+
+
+@pytest.mark.finding("N28")
 @pytest.mark.parametrize("tenant", [None, "acme"])
 def test_the_messages_that_a_scope_has_parked_are_erased_with_it(client: SyncClient, tenant: str | None) -> None:
     for name in ("mail", f"mail{MESSAGE_SUFFIX}", f"mail{MESSAGE_SUFFIX}{MESSAGE_SUFFIX}", f"post{MESSAGE_SUFFIX}"):

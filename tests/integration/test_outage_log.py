@@ -109,3 +109,4 @@ def test_the_end_of_an_outage_is_logged_without_a_listener_too(
             once.run(f"k{number}", int)
     _, up = lines(caplog)
     assert up.startswith("the store responds again")
+    assert not once.engine.bus.loud(logging.INFO), "events that nothing logs are not built any more"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext, suppress
 from typing import Any
 
 import asyncpg
@@ -168,6 +168,8 @@ async def test_a_block_of_a_task_on_a_connection_without_answers_ends_at_its_dea
                     async with asyncio.timeout(TOO_LONG), once.using(lease=lease).within(theirs) as tx:
                         await tx.run(f"k{answered} {lease}", handler)
                 assert any(text in str(caught.value) for text in LOST)
+                if isinstance(theirs, asyncpg.Connection):
+                    assert theirs.is_closed(), "a late reply would be read as the reply to the next statement"
                 await discard_async(theirs)
                 if proxy.struck:
                     break
@@ -207,7 +209,7 @@ def test_complete_in_on_a_connection_without_answers_ends_at_its_deadline(once: 
 @pytest.mark.finding("N71")
 @pytest.mark.parametrize("level", ["SERIALIZABLE", "REPEATABLE_READ", "READ_COMMITTED"])
 def test_the_transaction_begins_with_the_settings_of_the_connection(once: Once, schema: str, level: str) -> None:
-    with psycopg.connect(os.environ[URL]) as theirs:
+    with psycopg.connect(os.environ[URL], options="-c default_transaction_read_only=on") as theirs:
         theirs.isolation_level = psycopg.IsolationLevel[level]
         theirs.deferrable = True
         theirs.read_only = False
@@ -255,6 +257,56 @@ async def test_a_connection_that_breaks_in_a_task_is_not_the_handlers_fault(
             async with once.within(theirs) as tx:
                 await tx.run("k", breaks)
         await discard_async(theirs)
+
+
+@pytest.mark.finding("N72")
+@pytest.mark.parametrize("kind", BLOCKING)
+@pytest.mark.parametrize("swallowed", [False, True])
+def test_a_connection_that_breaks_in_a_blocking_handler_is_not_the_handlers_fault(
+    once: Once, proxy: Proxy, schema: str, kind: str, swallowed: bool
+) -> None:
+    theirs = BLOCKING[kind](proxy.port)
+
+    def breaks() -> None:
+        proxy.reset_all()
+        with suppress(psycopg.Error, sqlalchemy.exc.DBAPIError) if swallowed else nullcontext():
+            write(theirs, schema, "effect")
+
+    when = "after the handler had returned" if swallowed else "while the handler ran"
+    lost = pytest.raises(StoreUnavailable, match=f"was lost {when}; nothing of it was committed")
+    with lost, once.within(theirs) as tx:
+        tx.run("k", breaks)
+    discard(theirs)
+    assert effects(schema) == []
+
+
+@pytest.mark.finding("N72")
+@pytest.mark.parametrize("kind", ["Connection", "Session"])
+def test_a_connection_that_the_handler_gave_up_is_reported_as_lost(once: Once, proxy: Proxy, kind: str) -> None:
+    """A handler invalidates its connection if it no longer trusts it, for example after a timeout of its own."""
+    theirs = BLOCKING[kind](proxy.port)
+    with pytest.raises(StoreUnavailable, match="was lost after the handler had returned"), once.within(theirs) as tx:
+        tx.run("k", theirs.invalidate)
+    theirs.close()
+    assert once.read("k") is None
+
+
+@pytest.mark.finding("N72")
+def test_a_connection_that_breaks_in_a_handler_that_is_only_observed_is_reported(store: PostgresStore) -> None:
+    """In the mode observe, a duplicate runs without a claim, so nothing else notices the loss."""
+    with Once(store) as enforcing:
+        enforcing.run("k", lambda: None)
+    theirs = psycopg.connect(os.environ[URL])
+
+    def breaks() -> None:
+        execute(f"SELECT pg_terminate_backend({theirs.info.backend_pid})")
+        with suppress(psycopg.Error):
+            theirs.execute("SELECT 1")
+
+    lost = pytest.raises(StoreUnavailable, match="the connection of your transaction was lost")
+    with Once(store, mode="observe") as once, lost, once.within(theirs) as tx:
+        tx.run("k", breaks)
+    theirs.close()
 
 
 @pytest.mark.finding("N72")
@@ -339,3 +391,25 @@ def test_rows_that_a_session_sends_on_a_connection_without_answers_end_at_the_de
             tx.run(f"k{answered}", lambda: None)
         assert any(text in str(caught.value) for text in LOST)
         discard(theirs)
+
+
+@pytest.mark.finding("N71")
+@pytest.mark.parametrize("kind", ["AsyncSession on asyncpg", "AsyncSession on psycopg"])
+async def test_rows_that_an_async_session_sends_on_a_connection_without_answers_end_at_the_deadline(
+    store: PostgresStore, proxy: Proxy, schema: str, kind: str
+) -> None:
+    async def handler() -> None:
+        pass
+
+    async with AsyncOnce(store) as once:
+        await once.run("ready", handler)
+        for answered in ANSWERED:
+            theirs = await ASYNC[kind](proxy.port)
+            await theirs.execute(sqlalchemy.text(f'SET search_path TO "{schema}"'))
+            theirs.add(Effect(word=f"unsent {answered}"))
+            proxy.next(SWALLOW_REQUEST, after=answered)
+            with pytest.raises(StoreUnavailable) as caught:
+                async with asyncio.timeout(TOO_LONG), once.using(lease="1s").within(theirs) as tx:
+                    await tx.run(f"k{answered}", handler)
+            assert any(text in str(caught.value) for text in LOST)
+            await discard_async(theirs)

@@ -250,6 +250,24 @@ async def test_events_report_the_outcome_of_a_message() -> None:
     assert ours == [("delivered_later", "m1", "orders"), ("dead_lettered", "m1", "orders")]
 
 
+@pytest.mark.finding("N23")
+async def test_a_dead_letter_is_counted_and_raises_an_alert() -> None:
+    store = MemoryStore()
+    once, queue = AsyncOnce(store, counters=True), MemoryQueue("orders", dead_letters=True)
+
+    @once(key="{event[id]}", max_attempts=1, name="book")
+    async def book(event: dict[str, Any]) -> None:
+        raise ValueError("no such order")
+
+    queue.put(b'{"id": "a"}', id="m1")
+    await consumed(queue, book)
+    assert len(queue.dead) == 1
+    await once.close()  # writes the counts
+    async with AsyncOnce(store) as operator:
+        found = [(one.rule, one.scope, one.figure) for one in await operator.check()]
+    assert ("dead_letters", "orders", 1) in found
+
+
 class Order(msgspec.Struct):
     id: str
     cents: int = 0
