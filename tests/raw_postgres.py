@@ -35,7 +35,7 @@ def connections_of(store: PostgresStore) -> tuple[PostgresConnection, ...]:
 
 def waits_for(pool: Pool) -> float:
     """Return for how many seconds the first waiting call has waited for a connection; 0 if none waits."""
-    waiting = tuple(pool._waiting)
+    waiting = tuple(pool.waiting)
     return time.monotonic() - waiting[0].since if waiting else 0.0
 
 

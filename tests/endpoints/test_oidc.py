@@ -18,8 +18,9 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from onceward import Once
 from onceward.errors import ConfigurationError
+from onceward.http.id_tokens import PublicKeys, key_client
 from onceward.http.messages import InboundRequest
-from onceward.http.oidc import KeysUnavailable, _key_client, _PublicKeys, google_oidc
+from onceward.http.oidc import KeysUnavailable, google_oidc
 from onceward.http.push import PubSubPush
 from tests.endpoints.helpers import push
 
@@ -264,7 +265,7 @@ def test_a_failed_fetch_for_an_unknown_key_is_503_and_is_not_repeated_at_once(se
         server.raw, server.published = None, ["old", "new"]
         assert status(token("new")) == 200
 
-    keys, known = _PublicKeys(_key_client(server.url, "1h"), interval=3600), server.fetches
+    keys, known = PublicKeys(key_client(server.url, "1h"), interval=3600), server.fetches
     server.raw = None
     assert keys.find("old")
     assert server.fetches == known + 1

@@ -20,7 +20,7 @@ from onceward.cli.program import CommandError
 from onceward.console.auth import BasicAuth
 from onceward.console.flash import COOKIE, Flashes
 from onceward.errors import ConfigurationError, InvalidKey, ResultError
-from onceward.http import oidc
+from onceward.http.id_tokens import KeysUnavailable, PublicKeys, verified_claims
 from onceward.http.tokens import Refusal
 from onceward.keys.jcs import parse_json_strict, rfc8785
 from onceward.protocol.note import INPUT
@@ -100,10 +100,10 @@ def key_set(data: bytes) -> None:
                 self.jwk_set_cache.put(found)
             return found
 
-    keys = oidc._PublicKeys(GivenKeys("https://keys.example"), interval=30)
+    keys = PublicKeys(GivenKeys("https://keys.example"), interval=30)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", InsecureKeyLengthWarning)
-        assert isinstance(oidc._verified(keys, TOKEN, ["us"], ["google"], 0), Refusal)
+        assert isinstance(verified_claims(keys, TOKEN, ["us"], ["google"], 0), Refusal)
 
 
 # ── the store ──
@@ -132,6 +132,6 @@ OPERATOR_TARGETS: dict[str, Target] = {
     "json_result": Target(json_result, (ConfigurationError,), (b'{"a":[1,2],"b":[]}',)),
     "canonical_json": Target(canonical_json, (InvalidKey,), (b'{"b":[1.5,true,null],"a":"\\u20ac","c":1e-7}',)),
     "event_time": Target(event_time, (InvalidKey,), TIMES),
-    "key_set": Target(key_set, (oidc.KeysUnavailable,), (json.dumps({"keys": [PUBLIC]}).encode(),)),
+    "key_set": Target(key_set, (KeysUnavailable,), (json.dumps({"keys": [PUBLIC]}).encode(),)),
     "stored_input": Target(stored_input, (ResultError,), (INPUTS.note(RECORD, "k", (7, ["a"]), {})[INPUT].encode(),)),
 }

@@ -20,7 +20,8 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from onceward.errors import ConfigurationError, InvalidKey, MissingKey, ResultError, SourceError, StoreBroken
-from onceward.http import envelope, oidc, semantics, signatures
+from onceward.http import envelope, semantics, signatures
+from onceward.http.id_tokens import PublicKeys, verified_claims
 from onceward.http.messages import InboundRequest
 from onceward.http.multipart import MultipartHash, split_boundary
 from onceward.http.tokens import Refusal
@@ -148,12 +149,12 @@ class FixedKeys(jwt.PyJWKClient):
         return {"keys": [{**public, "kid": "k", "use": "sig", "alg": "RS256"}]}
 
 
-KEYS = oidc._PublicKeys(FixedKeys("https://keys.example"), interval=30)
+KEYS = PublicKeys(FixedKeys("https://keys.example"), interval=30)
 TOKEN = jwt.encode({"aud": "other", "exp": 1}, SIGNER, algorithm="RS256", headers={"kid": "k"}).encode()
 
 
 def oidc_token(data: bytes) -> None:
-    claims = oidc._verified(KEYS, data.decode("latin-1"), ["us"], ["google"], 0)
+    claims = verified_claims(KEYS, data.decode("latin-1"), ["us"], ["google"], 0)
     assert isinstance(claims, Refusal), "no input has a valid signature for us"
 
 

@@ -87,7 +87,7 @@ class Pool:
         """Drop all connections in a forked child. They belong to the parent, so libpq must not terminate them."""
         self._idle: list[PostgresConnection] = []
         self._slots: weakref.WeakSet[PoolSlot] = weakref.WeakSet()
-        self._waiting: deque[Waiter] = deque()  # the first has waited longest
+        self.waiting: deque[Waiter] = deque()  # the first has waited longest
         self._refused_until = 0.0
         self._lock = threading.RLock()  # reentrant for signal handlers, which never see a half-done change
 
@@ -121,10 +121,10 @@ class Pool:
                 return None, slot, None
             if waits_since is None:
                 waiter = Waiter(runtime.gate(), time.monotonic())
-                self._waiting.append(waiter)
+                self.waiting.append(waiter)
             else:
                 waiter = Waiter(runtime.gate(), waits_since)
-                self._waiting.appendleft(waiter)
+                self.waiting.appendleft(waiter)
             return None, None, waiter
 
     async def _connect_slot(self, slot: PoolSlot, runtime: Runtime, deadline: float) -> PostgresConnection | None:
@@ -164,7 +164,7 @@ class Pool:
 
     def _stop_waiting(self, waiter: Waiter) -> None:
         with self._lock, suppress(ValueError):
-            self._waiting.remove(waiter)
+            self.waiting.remove(waiter)
 
     def release(self, connection: PostgresConnection) -> None:
         """Return the connection to the pool, and wake the first call that waits for one.
@@ -175,7 +175,7 @@ class Pool:
         with self._lock:
             keep = keep and not self._closed
             if keep:
-                waiter = self._waiting.popleft() if self._waiting else None
+                waiter = self.waiting.popleft() if self.waiting else None
                 if waiter is not None and time.monotonic() - waiter.since >= HAND_OVER_AFTER:
                     waiter.connection = connection
                 else:
@@ -198,7 +198,7 @@ class Pool:
     def _wake_next(self) -> None:
         """Let the next waiting call try again."""
         with self._lock:
-            waiter = self._waiting.popleft() if self._waiting else None
+            waiter = self.waiting.popleft() if self.waiting else None
         if waiter is not None:
             waiter.gate.open()
 
