@@ -39,6 +39,7 @@ from onceward.results.result_type import ResultType
 from onceward.results.untyped import PLAIN_FIELDS
 from onceward.sagas.journal import journal_from
 from onceward.stores.registry import open_store
+from tests.fuzz.example_targets import EXAMPLE_TARGETS
 from tests.fuzz.operator_targets import OPERATOR_TARGETS
 from tests.fuzz.target import Target
 
@@ -275,4 +276,5 @@ TARGETS: dict[str, Target] = {
     "journal": Target(journal, (ResultError,), (JOURNAL,)),
     "counters": Target(decode_counts, (StoreBroken,), (b'{"shop/charge":{"executed":1}}',)),
     **OPERATOR_TARGETS,
+    **EXAMPLE_TARGETS,
 }
