@@ -3,8 +3,8 @@
 Why not psycopg_pool: it opens connections in background tasks, with a timeout of their own. `asyncio.run` cancels
 those tasks when it ends, so a result that was on its way could no longer be stored; and one connection attempt that
 got no answer delayed all others, the heartbeat's too, until leases expired. Here each call connects by itself, within
-its own deadline, and threads and event loops share the connections. With 64 tasks it takes half
-the time of psycopg_pool to take and return a connection (`python -m bench --only "postgres pool"`).
+its own deadline, and threads and event loops share the connections. With 64 tasks it takes 0.57
+of the time of psycopg_pool to take and return a connection (`python -m bench --only "postgres pool"`).
 """
 
 from __future__ import annotations
