@@ -68,7 +68,7 @@ def test_a_wheel_prints_its_runbooks(tmp_path: Path) -> None:
     build = [str(UV), "build", "--offline", "--wheel", "--python", sys.executable, "--out-dir", str(tmp_path)]
     built = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
     if "network" in built.stderr:
-        pytest.skip("the cache of uv does not contain hatchling: make .venv/.dev-installed")
+        missing("hatchling", "make clean, then make .venv/.dev-installed, which puts it into the cache of uv")
     assert built.returncode == 0, built.stderr
     [wheel] = tmp_path.glob("*.whl")
     code = "import onceward.cli.__main__ as command; print(command.__file__)"
