@@ -1,15 +1,21 @@
-"""The log while a store is down: one line when it stops responding, one when it responds again."""
+"""The log while a store is down, full or not set up: one line when that begins, one when it ends."""
 
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 
 from onceward import Once, StoreUnavailable
+from onceward.errors import StoreFull, StoreNotSetUp
 from onceward.stores import MemoryStore
 from tests.clients import Backend, SyncClient
 from tests.faulty import FaultyBackend, FaultyNetwork, FaultyStore
+from tests.integration.redis_backend import RedisBackend
+from tests.servers.postgres import Postgres, new_database
+from tests.servers.proxy import Proxy
+from tests.servers.redis import RedisServer
 
 
 @pytest.fixture
@@ -110,3 +116,44 @@ def test_the_end_of_an_outage_is_logged_without_a_listener_too(
     _, up = lines(caplog)
     assert up.startswith("the store responds again")
     assert not once.engine.bus.loud(logging.INFO), "events that nothing logs are not built any more"
+
+
+@pytest.mark.finding("N24")
+def test_a_full_store_is_one_line_although_it_still_replays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    server = RedisServer().begin()
+    with Proxy("127.0.0.1", server.port) as proxy:
+        backend = RedisBackend(tmp_path, server, proxy)
+        client = SyncClient(backend)
+        client.run("done", int)
+        backend.raw.config_set("maxmemory", "1")
+        for number in range(10):
+            with pytest.raises(StoreFull, match="no memory left"):
+                client.run(f"k{number}", int)
+            client.run("done", int)
+        backend.raw.config_set("maxmemory", "0")
+        client.run("new", int)
+        client.close()
+        backend.close()
+    server.end()
+    full, again = lines(caplog)
+    assert full.startswith("claim_failed k0 [default/shared]")
+    assert "StoreFull; the store cannot be used, so further problems are only counted until it writes again" in full
+    assert again.startswith("the store works again after ")
+    assert again.endswith("problems not logged: 9 (9 claim_failed)")
+
+
+@pytest.mark.finding("N24")
+def test_a_store_without_tables_is_one_line_until_they_exist(
+    postgres: Postgres, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Once(new_database(postgres, "without_tables")) as once:
+        for number in range(10):
+            with pytest.raises(StoreNotSetUp):
+                once.run(f"k{number}", int)
+        once.migrate()
+        once.run("k0", int)
+    missing, again = lines(caplog)
+    assert missing.startswith("not_set_up")
+    assert "run `onceward migrate" in missing
+    assert again.startswith("the store works again after ")
+    assert again.endswith("problems not logged: 19 (10 claim_failed, 9 not_set_up)")
