@@ -119,6 +119,31 @@ async def test_bodies_that_do_not_fit_into_memory_together_get_a_503_and_small_o
 
 
 @pytest.mark.finding("N35")
+async def test_a_body_that_stalls_gets_a_408_and_frees_its_memory() -> None:
+    once = Once("memory://")
+    push = AsyncPubSubPush(once.aio, "orders", check=None, limit=MIB, max_buffered=MIB, body_timeout="50ms")
+    parts = iter([{"type": "http.request", "body": bytes(MIB), "more_body": True}])
+
+    async def stalling() -> Any:
+        for part in parts:
+            return part
+        return await asyncio.Future()  # never done
+
+    async def full() -> Any:
+        return {"type": "http.request", "body": bytes(MIB), "more_body": False}
+
+    assert await asgi_status(push, stalling) == 408
+    assert await asgi_status(push, full) == 400, "the memory is free again, and the body is no envelope"
+    await asyncio.to_thread(once.close)
+
+
+@pytest.mark.parametrize("timeout", ["0s", "-1s", "soon"])
+def test_a_timeout_for_bodies_is_a_positive_duration(once: Once, timeout: str) -> None:
+    with pytest.raises(ConfigurationError, match="body_timeout"):
+        PubSubPush(once, "orders", check=None, body_timeout=timeout)
+
+
+@pytest.mark.finding("N35")
 def test_bodies_that_do_not_fit_into_memory_together_get_a_503_wsgi(once: Once) -> None:
     push = PubSubPush(once, "orders", check=None, limit=2 * MIB, max_buffered=2 * MIB)
     reading, release = threading.Event(), threading.Event()

@@ -13,6 +13,8 @@ from http import HTTPStatus
 from typing import Any, ClassVar, Final
 
 from onceward.errors import ConfigurationError, OncewardError
+from onceward.protocol.duration import Duration, format_duration, microseconds
+from onceward.protocol.policy import SECOND
 from onceward.runtime.threads import run
 
 from .delivery_status import is_temporary, temporary_error_response
@@ -29,6 +31,9 @@ UNCOUNTED: Final = 64 * 1024
 """Bytes of each body that are not counted, so that large bodies cannot block small ones."""
 
 CHUNK_SIZE: Final = 64 * 1024
+
+BODY_TIMEOUT: Final = "60s"
+"""Default time for a client to send a body, which uses a part of `max_buffered` until then."""
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -96,13 +101,19 @@ class BaseEndpoint:
     """What sync and async endpoints share. A subclass implements `handle`, and may allow other `methods` than POST.
 
     `limit` is the largest body in bytes. `max_buffered` is how many bytes the bodies of all requests may use in total
-    (default: 64 MiB), without the first 64 KiB of each. Beyond that, requests get 503 and `Retry-After`.
+    (default: 64 MiB), without the first 64 KiB of each. Beyond that, requests get 503 and `Retry-After`. `body_timeout`
+    is how long a client may take to send its body to an async endpoint. After that, the request gets 408.
     """
 
     methods: ClassVar[tuple[str, ...]] = ("POST",)
 
-    def __init__(self, limit: int = MAX_BODY_BYTES, max_buffered: int | None = None) -> None:
+    def __init__(
+        self, limit: int = MAX_BODY_BYTES, max_buffered: int | None = None, body_timeout: Duration = BODY_TIMEOUT
+    ) -> None:
         self.limit = limit
+        self.body_timeout = microseconds(body_timeout, "body_timeout")
+        if not self.body_timeout:
+            raise ConfigurationError("body_timeout=0 would refuse every body", hint='pass a duration such as "60s"')
         self._budget = BufferBudget(max_buffered, limit)
 
     async def check_head(self, request: InboundRequest) -> Response | None:  # noqa: ARG002 (subclasses use it)
@@ -224,10 +235,20 @@ class AsyncEndpoint(BaseEndpoint):
         if refusal is not None:
             return refusal
         with self._budget.hold() as held:
-            body = await self._read_body(receive, held)
+            body = await self._read_body_in_time(receive, held)
             if body is None or isinstance(body, Response):
                 return body
             return await self.respond_to_checked(_asgi_request(scope, body))
+
+    async def _read_body_in_time(self, receive: Receive, held: HeldBytes) -> bytes | Response | None:
+        import asyncio  # imported here: sync endpoints do not need it
+
+        try:
+            async with asyncio.timeout(self.body_timeout / SECOND):
+                return await self._read_body(receive, held)
+        except TimeoutError:
+            limit = format_duration(self.body_timeout)
+            return problem(408, "body_timeout", f"the body did not arrive within {limit}; send it again")
 
     async def _read_body(self, receive: Receive, held: HeldBytes) -> bytes | Response | None:
         """Return the body, or None if the client disconnected: nothing was started then."""

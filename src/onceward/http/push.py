@@ -29,12 +29,13 @@ from onceward.errors import ConfigurationError, OncewardError
 from onceward.keys.fingerprint import fingerprint
 from onceward.keys.small import SMALL_BYTES
 from onceward.operations.operation import label_of
+from onceward.protocol.duration import Duration
 from onceward.protocol.outcome import Mismatch, Outcome, is_outcome
 from onceward.protocol.policy import Defaults
 
 from .delivery_status import is_temporary, response_for, temporary_error_response
 from .delivery_work import Work, check_client, emit_event, is_async
-from .endpoint import MAX_BODY_BYTES, AsyncEndpoint, BaseEndpoint, Endpoint
+from .endpoint import BODY_TIMEOUT, MAX_BODY_BYTES, AsyncEndpoint, BaseEndpoint, Endpoint
 from .envelope import Envelope, PushMessage, parse_cloudevent, parse_pubsub
 from .messages import InboundRequest, Response, problem
 from .routing import RouteMatcher, Shape
@@ -99,6 +100,7 @@ class BasePush(BaseEndpoint):
         check: Check | None,
         limit: int = MAX_BODY_BYTES,
         max_buffered: int | None = None,
+        body_timeout: Duration = BODY_TIMEOUT,
         **choices: Unpack[Defaults],
     ) -> None:
         """Create the endpoint.
@@ -111,9 +113,11 @@ class BasePush(BaseEndpoint):
                 the body is read, so it receives a request without a body.
             limit: The maximum size of a body in bytes. Larger ones get 413.
             max_buffered: The maximum size of all bodies that are read at the same time. Beyond it, requests get 503.
+            body_timeout: How long a client may take to send its body to an async endpoint. After that, the request
+                gets 408. The server of a sync endpoint has a limit of its own.
             choices: Policy settings of all handlers.
         """
-        super().__init__(limit, max_buffered)
+        super().__init__(limit, max_buffered, body_timeout)
         check_client(once, wanted_async=self.wanted_async, what=type(self).__name__.removeprefix("Async"))
         if check is not None and not self.wanted_async and inspect.iscoroutinefunction(check):
             raise ConfigurationError(f"{label_of(check)} is async, and a sync endpoint cannot await it")

@@ -20,13 +20,13 @@ from onceward.engine.job import Job
 from onceward.engine.runner import execute
 from onceward.errors import ConfigurationError, InvalidKey
 from onceward.keys.small import SMALL_BYTES
-from onceward.protocol.duration import format_duration
+from onceward.protocol.duration import Duration, format_duration
 from onceward.protocol.policy import Defaults
 from onceward.protocol.window import Window
 
 from .delivery_status import response_for
 from .delivery_work import Work, check_client, emit_event
-from .endpoint import MAX_BODY_BYTES, AsyncEndpoint, BaseEndpoint, Endpoint
+from .endpoint import BODY_TIMEOUT, MAX_BODY_BYTES, AsyncEndpoint, BaseEndpoint, Endpoint
 from .messages import InboundRequest, Response, problem
 from .signatures import Scheme, github, shopify, signed, slack, standard, stripe
 
@@ -78,6 +78,7 @@ class BaseWebhook(BaseEndpoint):
         event_id: Callable[[InboundRequest], Any] | None = None,
         limit: int = MAX_BODY_BYTES,
         max_buffered: int | None = None,
+        body_timeout: Duration = BODY_TIMEOUT,
         clock: Callable[[], float] = time.time,
         **choices: Unpack[Defaults],
     ) -> None:
@@ -91,10 +92,12 @@ class BaseWebhook(BaseEndpoint):
             event_id: Overrides how the id of the event is read from the request.
             limit: The maximum size of a body in bytes. Larger ones get 413.
             max_buffered: The maximum size of all bodies that are read at the same time. Beyond it, requests get 503.
+            body_timeout: How long a client may take to send its body to an async endpoint. After that, the request
+                gets 408. The server of a sync endpoint has a limit of its own.
             clock: Measures the age of signatures. Everything else uses the store's clock.
             choices: Policy settings of the handler.
         """
-        super().__init__(limit, max_buffered)
+        super().__init__(limit, max_buffered, body_timeout)
         check_client(once, wanted_async=self.wanted_async, what=type(self).__name__.removeprefix("Async"))
         if not isinstance(scheme, Scheme):
             raise ConfigurationError(f"{scheme!r} is not a scheme", hint="pass one such as stripe(secret)")
