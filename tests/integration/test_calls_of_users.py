@@ -25,8 +25,24 @@ def test_a_retry_delay_that_makes_no_sense_hides_no_failure(client: SyncClient, 
         hasty.run("order 7", work)
     entry = hasty.read("order 7")
     assert (entry.state, entry.record.retry_at) == (RecordState.FAILED, entry.record.updated_at)
-    assert len(hasty.events_named("retry_delay_failed")) == 1
+    [event] = hasty.events_named("retry_delay_failed")
+    assert event.error
     assert not hasty.heartbeat.held()
+
+
+def test_a_retry_delay_that_raises_is_logged_without_its_message(client: SyncClient) -> None:
+    def delay(_attempt: int) -> float:
+        raise LookupError("no customer ada@example.org")
+
+    def work() -> None:
+        raise ValueError("out of stock")
+
+    hasty = client.another(retry_delay=delay)
+    with pytest.raises(ValueError, match="out of stock"):
+        hasty.run("order 7", work)
+    [event] = hasty.events_named("retry_delay_failed")
+    assert event.error.startswith(f"LookupError in {__name__}.")
+    assert "ada@example.org" not in event.error
 
 
 def test_an_async_find_is_refused_where_nothing_can_await_it() -> None:

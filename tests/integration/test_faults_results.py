@@ -312,14 +312,17 @@ def test_every_later_caller_learns_why_a_result_was_not_stored(
 ) -> None:
     """The log of the first call may be gone, or on another machine."""
     fn = Counted(make)
-    client.another(max_result_bytes=100).run("order 7", fn)
+    first = client.another(max_result_bytes=100)
+    first.run("order 7", fn)
     with pytest.raises(ResultNotStored) as missed:
         client.another(max_result_bytes=100).run("order 7", fn)
     assert reason in str(missed.value)
     assert fix in str(missed.value)
     entry = client.read("order 7")
     assert (reason in entry.unstored, entry.note) == (True, {})
-    assert "secret" not in entry.unstored, "keys of a dict are the user's own data"
+    [event] = first.events_named("result_not_stored")
+    for text in (entry.unstored, event.reason):
+        assert "secret" not in text, "keys of a dict are the user's own data"
     with pytest.raises(AlreadyDone, match=re.escape(reason)), client.claim("order 7"):
         pytest.fail("entered")
     assert fn.calls == 1

@@ -15,6 +15,7 @@ from onceward.errors import ConfigurationError
 from onceward.objects import open_objects
 from onceward.people import People
 from onceward.protocol.secrets import text_without_secrets, url_without_secrets
+from onceward.queues.from_url import open_queue
 from onceward.queues.redis_streams import RedisStreamQueue
 from onceward.stores.postgres.url import parse as parse_postgres
 from onceward.stores.redis.address import parse as parse_redis
@@ -144,6 +145,19 @@ async def test_a_queue_reports_a_malformed_url_without_its_password() -> None:
         with pytest.raises(ConfigurationError) as refused:
             await RedisStreamQueue(url, stream="orders", group="g").open()
         assert SECRET not in text_of(refused.value)
+
+
+@pytest.mark.finding("N39")
+def test_the_token_of_a_nats_url_is_hidden() -> None:
+    for scheme in ("nats", "tls", "ws", "wss"):
+        url = f"{scheme}://{SECRET}@host:4222"
+        assert url_without_secrets(url) == f"{scheme}://***@host:4222"
+        assert (
+            text_without_secrets(f"cannot reach {url}, retrying") == f"cannot reach {scheme}://***@host:4222, retrying"
+        )
+    with pytest.raises(ConfigurationError) as refused:
+        open_queue(f"nats://{SECRET}@127.0.0.1:1")
+    assert SECRET not in text_of(refused.value)
 
 
 def test_what_is_no_password_stays_readable() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from types import CodeType
 
+from onceward.errors import OncewardError
+
 MAX_MESSAGE_LENGTH = 500  # enough to recognise an error; the full traceback is in the application's log
 
 MAX_FRAME_LENGTH = 200
@@ -13,6 +15,15 @@ MAX_FRAME_LENGTH = 200
 def format_error(error: BaseException) -> str:
     """Return the error's type and message."""
     return f"{type(error).__qualname__}: {message_of(error)}"
+
+
+def error_for_log(error: BaseException) -> str:
+    """Return the error for an event: with its message if it is ours. Another message may quote a payload."""
+    if isinstance(error, OncewardError):
+        return format_error(error)
+    place = raised_in(error)
+    name = type(error).__qualname__
+    return f"{name} in {place}" if place else name
 
 
 def message_of(error: BaseException) -> str:

@@ -31,7 +31,7 @@ from onceward.protocol.unstored import unstored_note
 from onceward.results.codec import Encoded
 
 from .attempt import ABANDONED, LOST, RUNNING, SETTLED, SETTLING, UNKNOWN, UNPROTECTED, VERIFYING, Attempt
-from .error_text import format_error, message_of, raised_in
+from .error_text import error_for_log, message_of, raised_in
 from .retry import SettleLimit, ask_again
 
 OK, COMPLETED = Verdict.OK, RecordState.COMPLETED
@@ -167,12 +167,12 @@ def _note_without_result(attempt: Attempt, encoded: Encoded, note: dict[str, str
     """Return the note for a completion without its result. It says why, unless `store_result=False`."""
     if not attempt.job.policy.store_result:
         return note
-    reason, brief = encoded.reason, encoded.brief
+    reason = encoded.public_reason or encoded.reason
     if encoded.data is not None:
         room = attempt.engine.max_result_bytes
         reason = f"it takes {len(encoded.data)} bytes, and a record of this store has room for {room}"
     attempt.engine.emit("result_not_stored", attempt.key, attempt.record, reason=reason)
-    return {**note, **unstored_note(brief or reason)}
+    return {**note, **unstored_note(reason)}
 
 
 async def fail(attempt: Attempt, error: BaseException, *, final: bool, known: bool, error_type: str = "") -> Answer:
@@ -220,7 +220,7 @@ def _retry_delay(attempt: Attempt) -> int:
             attempt.key,
             attempt.record,
             reason="retried without a delay",
-            error=format_error(error),
+            error=error_for_log(error),
         )
         return 0
 

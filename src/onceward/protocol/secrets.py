@@ -13,6 +13,9 @@ HIDDEN: Final = "***"
 
 _FILES: Final = ("sqlite:///", "duckdb:///", "file:///", "unix:///")
 
+_TOKEN_SCHEMES: Final = ("nats", "tls", "ws", "wss")
+"""Schemes of NATS: a user name without a password is a token."""
+
 _HIDDEN_WORD: Final = "pass|secret|token|key|pwd|credential"
 _HIDDEN_NAME: Final = rf"[\w.-]*(?:{_HIDDEN_WORD})[\w.-]*"
 _is_hidden = re.compile(_HIDDEN_WORD, re.IGNORECASE).search
@@ -20,6 +23,7 @@ _setting_names = re.compile(r"(?<![^\s&?;=#/])[^\s&?;=#/]++").finditer
 _is_assigned = re.compile(r"\s*=").match
 _hide_in_text = re.compile(rf"([?&]{_HIDDEN_NAME}=|\b\w*password=)[^&\s'\"]+", re.IGNORECASE).sub
 _hide_passwords = re.compile(r"(://[^:/?#@\s]*:)\S*@").sub
+_hide_tokens = re.compile(rf"\b((?:{'|'.join(_TOKEN_SCHEMES)})://)[^:/?#@\s]+@", re.IGNORECASE).sub
 _user = re.compile(r"(?:[\w.+-]|%(?!3A))*(?=:|%3A|\Z)", re.IGNORECASE).match
 
 
@@ -33,7 +37,7 @@ def url_without_secrets(url: str) -> str:
     before, at, after = rest.rpartition("@")
     if at:
         user = _user(before) if separator else None
-        if user is None:
+        if user is None or (user.end() == len(before) and scheme.lower() in _TOKEN_SCHEMES):
             before = HIDDEN
         elif user.end() < len(before):
             before = f"{user[0]}:{HIDDEN}"
@@ -81,7 +85,8 @@ def setting_name_without_secrets(name: str, url: str) -> str:
 
 def text_without_secrets(text: str) -> str:
     """Return a message without the passwords of the URLs in it. A password may contain an @, so it ends at the last."""
-    return _hide_in_text(rf"\1{HIDDEN}", _hide_passwords(rf"\1{HIDDEN}@", text))
+    text = _hide_tokens(rf"\1{HIDDEN}@", _hide_passwords(rf"\1{HIDDEN}@", text))
+    return _hide_in_text(rf"\1{HIDDEN}", text)
 
 
 def _ends_in_port(rest: str) -> bool:

@@ -26,9 +26,9 @@ _HINTS: Final = {
 _DEFAULT_HINT: Final = "return something storable, or declare store_result=False"
 
 
-def unstored_note(brief: str) -> dict[str, str]:
-    """Return the note for the record. It never contains the path inside the result, which may expose keys of a dict."""
-    return {UNSTORED: brief[:MAX_LENGTH]}
+def unstored_note(reason: str) -> dict[str, str]:
+    """Return the note for the record. The reason must not quote the result, such as keys of a dict."""
+    return {UNSTORED: reason[:MAX_LENGTH]}
 
 
 def unstored_reason(note: Mapping[str, str]) -> str:

@@ -63,7 +63,7 @@ ENCODED_NONE: Final = _PLAIN_HEADER + _crc32(b"\xc0", _PLAIN_SUM).to_bytes(4, "b
 class Encoded(msgspec.Struct, frozen=True, gc=False):
     """An encoded result. If it cannot be stored, `data` is None and `reason` says why.
 
-    `brief` is the reason without the path inside the result, which may expose keys of a dict; empty without a path.
+    `public_reason` is the reason without keys of dicts in the path, for records and logs; empty if they are equal.
 
     Equal results have equal digests, although encryption produces different bytes each time. A result that could not
     be encoded has a digest of zeros.
@@ -72,7 +72,7 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
     data: bytes | None
     digest: bytes
     reason: str = ""
-    brief: str = ""
+    public_reason: str = ""
 
 
 def _place(record_id: bytes, cycle: int) -> bytes:
@@ -152,7 +152,7 @@ class Codec:
                 return Encoded(None, digest, self._too_large(size + _BODY))
             data = self._wrap(plain, _place(record_id, cycle))
         except Unstorable as error:
-            return Encoded(None, NO_DIGEST, str(error), error.reason)
+            return Encoded(None, NO_DIGEST, str(error), error.public)
         except Exception as error:  # noqa: BLE001 (if the cipher fails, the result must not be stored unencrypted)
             return Encoded(None, NO_DIGEST, f"encoding it raised {type(error).__name__}")
         if len(data) > self._max_bytes:  # encryption adds some bytes

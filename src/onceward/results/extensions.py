@@ -80,11 +80,18 @@ class Unstorable(Exception):
         super().__init__(reason)
         self.reason = reason
         self.path = ""
+        self.public_path = ""
 
-    def inside(self, step: str) -> Unstorable:
-        """Prepend a step to the path, and return the error."""
+    def inside(self, step: str, public: str | None = None) -> Unstorable:
+        """Prepend a step to the path, and return the error. `public` replaces a step that quotes the result."""
         self.path = step + self.path
+        self.public_path = (public or step) + self.public_path
         return self
+
+    @property
+    def public(self) -> str:
+        """The message without the keys of dicts, which may be payload: for records and logs."""
+        return f"result{self.public_path}: {self.reason}"
 
     def __str__(self) -> str:
         return f"result{self.path}: {self.reason}"

@@ -18,6 +18,7 @@ from .rebuild import HiddenState, Shape, class_name, shape_of
 # Each level costs a reader two or three of Python's thousand stack frames, and the caller needs some too. Plain lists
 # and dicts cost none, and up to the 255 levels of ormsgpack can be stored, but that is not guaranteed.
 MAX_DEPTH: Final = 100
+ANY_KEY: Final = "[…]"  # replaces a key of a dict in what is logged or stored: it may be payload
 _UNCHANGED: Final = frozenset((type(None), bool, float, bytes))
 
 
@@ -71,7 +72,7 @@ class Writer:
     def _dict(self, value: dict[Any, Any], depth: int) -> Any:
         if not all(type(key) is str and is_utf8(key) for key in value):
             return ormsgpack.Ext(Tag.MAP, pack(self.pairs(value, depth)))
-        return self._fields(value, depth, "[{!r}]")
+        return self._fields(value, depth, "[{!r}]", ANY_KEY)
 
     def pairs(self, value: Mapping[Any, Any], depth: int) -> list[Any]:
         flat: list[Any] = []
@@ -79,16 +80,16 @@ class Writer:
             for key, item in value.items():
                 flat += (self.rewrite(key, depth + 1), self.rewrite(item, depth + 1))
         except Unstorable as error:
-            raise error.inside("[…]") from None
+            raise error.inside(ANY_KEY) from None
         return flat
 
-    def _fields(self, value: Mapping[str, Any], depth: int, step: str) -> dict[str, Any]:
+    def _fields(self, value: Mapping[str, Any], depth: int, step: str, public: str | None = None) -> dict[str, Any]:
         fields: dict[str, Any] = {}
         for name, item in value.items():
             try:
                 fields[name] = self.rewrite(item, depth + 1)
             except Unstorable as error:
-                raise error.inside(step.format(name)) from None
+                raise error.inside(step.format(name), public) from None
         return fields
 
     def unordered(self, values: Iterable[Any], depth: int) -> list[Any]:

@@ -27,7 +27,7 @@ from onceward.engine.abandon import abandon
 from onceward.engine.attempt import Attempt
 from onceward.engine.conclude import classify
 from onceward.engine.engine import Engine
-from onceward.engine.error_text import format_error, message_of
+from onceward.engine.error_text import error_for_log, format_error, message_of
 from onceward.engine.job import Job
 from onceward.engine.runner import claim_one, lookup_outcome
 from onceward.engine.settle import expire_lease
@@ -153,7 +153,7 @@ class SagaRun:
         bound_to = associated_data(self.attempt.key.id, claim.journal.cycle, step.name)
         encoded, cancelled = await engine.runtime.shield(engine.encode(self.saga.codecs[step.name], value, bound_to))
         if encoded.data is None:
-            claim.emit("result_not_stored", f"{step.name}: {encoded.reason}")
+            claim.emit("result_not_stored", f"{step.name}: {encoded.public_reason or encoded.reason}")
         claim.journal = journal.step_done(claim.journal, step.name, encoded.data)
         await claim.write()
         claim.emit("step_done", step.name)
@@ -257,7 +257,7 @@ class SagaRun:
         try:
             delay = step.policy.delay_after(attempt) / SECOND
         except Exception as error:  # noqa: BLE001 (an error in the user's delay function must not stop the saga)
-            self.claim.emit("retry_delay_failed", "retried without a delay", format_error(error))
+            self.claim.emit("retry_delay_failed", "retried without a delay", error_for_log(error))
             delay = 0.0
         await self._sleep(delay)
 

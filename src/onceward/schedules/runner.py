@@ -13,7 +13,7 @@ from itertools import islice
 
 from onceward.engine.acquire import FIRST_PAUSE
 from onceward.engine.engine import Engine
-from onceward.engine.error_text import format_error
+from onceward.engine.error_text import error_for_log
 from onceward.errors import Stopping, StoreError
 from onceward.protocol.outcome import Replayed, Running
 from onceward.protocol.policy import SECOND
@@ -91,7 +91,7 @@ class ScheduleRunner:
         except Stopping:
             return
         except StoreError as error:
-            self.engine.emit("schedule_delayed", self.schedule.overlap_lock, error=format_error(error))
+            self.engine.emit("schedule_delayed", self.schedule.overlap_lock, error=error_for_log(error))
             self._check_at = self._monotonic() + int(STORE_RETRY_DELAY * SECOND)
 
     async def _check(self, pool: WorkerPool) -> int:
@@ -207,7 +207,7 @@ class ScheduleRunner:
         except Stopping:
             return
         except Exception as error:  # noqa: BLE001 (from the store or from on_result: the slot is checked again)
-            self.engine.emit("schedule_delayed", schedule.key(slot), error=format_error(error))
+            self.engine.emit("schedule_delayed", schedule.key(slot), error=error_for_log(error))
             self._check_at = min(self._check_at, self._monotonic() + int(STORE_RETRY_DELAY * SECOND))
         finally:
             self._own_slots.discard(slot)
