@@ -39,8 +39,10 @@ from onceward.results.result_type import ResultType
 from onceward.results.untyped import PLAIN_FIELDS
 from onceward.sagas.journal import journal_from
 from onceward.stores.registry import open_store
+from tests.fuzz.console_targets import CONSOLE_TARGETS
 from tests.fuzz.example_targets import EXAMPLE_TARGETS
 from tests.fuzz.operator_targets import OPERATOR_TARGETS
+from tests.fuzz.store_targets import STORE_TARGETS
 from tests.fuzz.target import Target
 
 RECORD = b"r" * 32
@@ -276,5 +278,7 @@ TARGETS: dict[str, Target] = {
     "journal": Target(journal, (ResultError,), (JOURNAL,)),
     "counters": Target(decode_counts, (StoreBroken,), (b'{"shop/charge":{"executed":1}}',)),
     **OPERATOR_TARGETS,
+    **STORE_TARGETS,
+    **CONSOLE_TARGETS,
     **EXAMPLE_TARGETS,
 }

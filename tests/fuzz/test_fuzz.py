@@ -8,6 +8,7 @@ from collections import deque
 
 import pytest
 
+from tests.fuzz.console_targets import CURSOR, FAILED, cursor, status_of
 from tests.fuzz.fuzz import Broken, fuzz, try_input
 from tests.fuzz.target import Target
 from tests.fuzz.targets import TARGETS
@@ -30,6 +31,12 @@ ONCE_BROKE = (
     ("list_cursor", urlsafe_b64encode(DEEP)),
     ("key_set", DEEP),
     ("settings_file", b"a=" + DEEP),
+    ("redis_record", b""),
+    ("redis_event", b"7 failed\n"),
+    ("redis_audit", b""),
+    ("declaration", b'{"key":"\xf5"}'),
+    ("console_page", b"keys?prefix=\xf5&after=!"),
+    ("console_page", b"keys?after=" + cursor(2**63, 1).encode()),
 )
 
 
@@ -47,6 +54,11 @@ def test_inputs_that_once_broke_a_parser_do_so_no_longer(name: str, data: bytes)
 def test_every_target_accepts_its_valid_inputs(name: str) -> None:
     for data in TARGETS[name].seeds:
         try_input(name, data, "a valid input")
+
+
+@pytest.mark.parametrize("target", [f"keys/{FAILED}", "find?q=charge%3A3", f"parked?after={CURSOR}"])
+def test_the_console_that_is_fuzzed_has_records(target: str) -> None:
+    assert status_of("GET", target.encode()) in (200, 303)
 
 
 def test_an_undeclared_error_is_found_and_the_message_repeats_it(monkeypatch: pytest.MonkeyPatch) -> None:

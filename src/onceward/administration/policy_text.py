@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from onceward.client.compare_declarations import StoredDeclaration
+from onceward.client.compare_declarations import StoredDeclaration, decode_declaration
 from onceward.keys.key import Scope, make_key, parse_scope
 from onceward.protocol.operation_names import DECLARATION
 from onceward.protocol.ports import Store
@@ -60,8 +58,7 @@ async def declaration_of(store: Store, scope: str) -> StoredDeclaration | None:
     ids = [make_key(Scope(known.app, DECLARATION), text).id for text in texts]
     for state in await store.latest.read_latest(ids, timeout=TIMEOUT):
         if state is not None and state.value is not None:
-            try:
-                return msgspec.json.decode(state.value, type=StoredDeclaration)
-            except msgspec.DecodeError:  # written by another version
-                continue
+            declared = decode_declaration(state.value)
+            if declared is not None:
+                return declared
     return None

@@ -93,7 +93,7 @@ async def compare(store: Store, states: LatestStates, operations: Sequence[Opera
     changed: list[EventDelivery] = []
     for operation, key, state in zip(operations, keys, found, strict=True):
         now = declaration_of(operation)
-        before = None if state is None or state.value is None else _decode(state.value)
+        before = None if state is None or state.value is None else decode_declaration(state.value)
         if before != now:
             changed.append(_delivery(key, now))
             if before is not None and before.changed(now) and await _has_records(store, operation):
@@ -102,10 +102,14 @@ async def compare(store: Store, states: LatestStates, operations: Sequence[Opera
         await states.apply_events(changed, RETENTION, timeout=WRITE_TIMEOUT)
 
 
-def _decode(value: bytes) -> StoredDeclaration | None:
+_decode = msgspec.json.Decoder(StoredDeclaration).decode
+
+
+def decode_declaration(value: bytes) -> StoredDeclaration | None:
+    """Return the stored declaration; None if another version or program wrote it, with other content."""
     try:
-        return msgspec.json.decode(value, type=StoredDeclaration)
-    except msgspec.DecodeError:  # written by another version, with other fields
+        return _decode(value)
+    except (ValueError, RecursionError):  # a MsgspecError is a ValueError
         return None
 
 

@@ -196,7 +196,7 @@ class Console:
             value,
             max_age=max_age,
             path=cookie_path(request),
-            secure=request.url.scheme == "https",
+            secure=request.scope["scheme"] == "https",
             httponly=True,
             samesite="strict",
         )
@@ -231,7 +231,7 @@ async def read_form(request: Request) -> Form:
 def error_page(visit: Visit, error: OncewardError) -> Response:
     """Return a page with the error's message and hint. Passwords in it are hidden."""
     status = 503 if isinstance(error, StoreUnavailable) else 409 if visit.request.method == "POST" else 400
-    log.warning("%s %r: %s", visit.request.method, visit.request.url.path, type(error).__name__)
+    log.warning("%s %r: %s", visit.request.method, visit.request.scope["path"], type(error).__name__)
     return visit.render("error.html", status, message=text_without_secrets(str(error)), kind=type(error).__name__)
 
 

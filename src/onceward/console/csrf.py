@@ -35,7 +35,7 @@ def is_same_origin(request: Request) -> bool:
     if origin is not None:
         page = urlsplit(origin)
         # A proxy may speak plain http to the console, so that only the other direction is certain to be foreign.
-        if page.scheme == "http" and request.url.scheme == "https":
+        if page.scheme == "http" and request.scope["scheme"] == "https":
             return False
         return page.netloc.lower() == request.headers.get("host", "").lower()
     return site is not None or _is_from_program(request)

@@ -194,7 +194,7 @@ def _dependency(window: str, *, required: bool) -> Callable[..., Any]:
         key: str | None = request.scope.get(KEY_IN_SCOPE)
         if key is None and (required or idempotency_key is not None):
             raise ConfigurationError(
-                f"{request.method} {request.url.path} uses Idempotency-Keys, but no middleware protects it",
+                f"{request.method} {request.scope['path']} uses Idempotency-Keys, but no middleware protects it",
                 hint="call idempotency.protect(app) on the application that has the route, before it starts",
             )
         return key

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Coroutine, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -27,6 +27,9 @@ MAX_VISITED: Final = 20_000
 
 Position = tuple[int, Any]
 """Where a record is in a listing: its token, and its row id or id."""
+
+Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""A number that fits into a column. A cursor from outside may have others."""
 
 AUDIT_FIELDS: Final = AuditEntry.__struct_fields__
 _STATE, _TOKEN = FIELDS.index("state"), FIELDS.index("token")
@@ -198,7 +201,8 @@ async def _scan_unfinished(reader: Reader, wanted: Filter, after: bytes | None, 
     """Return a page of unfinished records, by state and last claim. The index has this order, so no sort is needed."""
     row_id = reader.dialect.row_id
     states = sorted({state.value for state in wanted.states})
-    begin, *position = (states[0],) if after is None else decode_position(reader, after, tuple[str, int, int | bytes])
+    kind = tuple[str, Number, Number | bytes]
+    begin, *position = (states[0],) if after is None else decode_position(reader, after, kind)
     found: list[Row] = []
     now = 0
     for state in states:
@@ -243,7 +247,7 @@ def _records(reader: Reader) -> str:
 
 async def newest(reader: Reader, wanted: ListingFilter, after: bytes | None, limit: int) -> ListingPage:
     """Return a page of matching records: unfinished ones state by state, or all of them."""
-    start: Position | None = None if after is None else decode_position(reader, after, tuple[int, int | bytes])
+    start: Position | None = None if after is None else decode_position(reader, after, tuple[Number, Number | bytes])
     states = tuple(dict.fromkeys(wanted.states)) if wanted.only_unfinished else (None,)
     found: list[FoundRows] = []
     now = 0

@@ -9,11 +9,12 @@ from typing import Final
 
 import msgspec
 
+from onceward.errors import StoreBroken
 from onceward.protocol.capabilities import History
 from onceward.protocol.history import SUMMED, HistoryEvent, order_of
 
 from .calls import MAX_BATCH, RedisCalls
-from .records import MAX_INT64, encode_text
+from .records import EDITED, INVALID, MAX_INT64, encode_text
 
 HEAD: Final = Struct("<3Q")  # at, last_at, count: what `lua/append_history.lua` reads
 
@@ -50,14 +51,14 @@ class RedisHistory(RedisCalls):
                 keys += (self._record + id, self._history + id)
                 arguments.append(b"%d" % len(mine))
                 for event in mine:
-                    arguments += _encode_event(event)
+                    arguments += encode_event(event)
             now = await self.run("append_history", keys, arguments, deadline - time.monotonic())
         return now
 
     async def read_history(self, id: bytes, *, limit: int, timeout: float) -> list[HistoryEvent]:
         keys = (self._audit, self._record + id, self._history + id)
         rows: list[bytes] = await self.run("read_history", keys, (), timeout)
-        events = [_decode_event(id, field, data) for field, data in zip(rows[::2], rows[1::2], strict=True)]
+        events = [decode_event(id, field, data) for field, data in zip(rows[::2], rows[1::2], strict=True)]
         return sorted(events, key=order_of)[-limit:]
 
 
@@ -68,7 +69,7 @@ def _by_id(events: Sequence[HistoryEvent]) -> Iterator[tuple[bytes, list[History
     yield from grouped.items()
 
 
-def _encode_event(event: HistoryEvent) -> tuple[bytes, bytes, bytes]:
+def encode_event(event: HistoryEvent) -> tuple[bytes, bytes, bytes]:
     """Return the field, its bytes, and whether equal events are summed."""
     head = HEAD.pack(*(min(max(number, 0), MAX_INT64) for number in (event.at, event.last, event.count)))
     owner, error_type, error, detail = (
@@ -78,11 +79,15 @@ def _encode_event(event: HistoryEvent) -> tuple[bytes, bytes, bytes]:
     return b"%d %b" % (event.token, event.name.encode()), head + _encode(details), b"%d" % (event.name in SUMMED)
 
 
-def _decode_event(id: bytes, field: bytes, data: bytes) -> HistoryEvent:
+def decode_event(id: bytes, field: bytes, data: bytes) -> HistoryEvent:
+    """Decode an event as it is stored in a field of the hash."""
     token, _, name = field.partition(b" ")
-    at, last_at, count = HEAD.unpack_from(data)
-    rest = _decode(data[HEAD.size :])
-    return HistoryEvent(
-        id, int(token), name.decode(), at, last_at, count,
-        rest.attempt, rest.owner, rest.error_type, rest.error, rest.retry_at, rest.detail,
-    )  # fmt: skip
+    try:
+        at, last_at, count = HEAD.unpack_from(data)
+        rest = _decode(data[HEAD.size :])
+        return HistoryEvent(
+            id, int(token), name.decode(), at, last_at, count,
+            rest.attempt, rest.owner, rest.error_type, rest.error, rest.retry_at, rest.detail,
+        )  # fmt: skip
+    except INVALID as broken:
+        raise StoreBroken("the history of this key has invalid content", key=id.hex(), hint=EDITED) from broken

@@ -86,6 +86,7 @@ class ScanStep(msgspec.Struct):
 
 
 _encode_cursor = msgspec.msgpack.Encoder().encode
+_decode_signed = msgspec.json.Decoder(tuple[str, str, str, str]).decode
 _decode_cursor = msgspec.msgpack.Decoder(ScanCursor).decode
 
 
@@ -212,24 +213,28 @@ async def audit(store: RedisStore, wanted: AuditFilter, limit: int, timeout: flo
 
 
 def decode_entry(data: bytes) -> AuditEntry:
-    when, token_before, token_after, count, state_before, state_after, *sizes = ENTRY.unpack_from(data)
-    at = ENTRY.size
-    texts = []
-    for size in sizes:
-        texts.append(data[at : at + size])
-        at += size
-    signed, id, scope, key = texts
-    verb, who, why, detail = msgspec.json.decode(signed, type=tuple[str, str, str, str])
-    return AuditEntry(
-        when, verb, who, why, detail, id, scope.decode(), key.decode(), _state(state_before), _state(state_after),
-        token_before, token_after, count,
-    )  # fmt: skip
+    """Decode an entry as it is stored."""
+    try:
+        when, token_before, token_after, count, state_before, state_after, *sizes = ENTRY.unpack_from(data)
+        at = ENTRY.size
+        texts = []
+        for size in sizes:
+            texts.append(data[at : at + size])
+            at += size
+        signed, id, scope, key = texts
+        verb, who, why, detail = _decode_signed(signed)
+        return AuditEntry(
+            when, verb, who, why, detail, id, scope.decode(), key.decode(), _state(state_before), _state(state_after),
+            token_before, token_after, count,
+        )  # fmt: skip
+    except records.INVALID as broken:
+        raise StoreBroken("the audit trail has an entry with invalid content", hint=records.EDITED) from broken
 
 
 def redact_entry(data: bytes) -> bytes:
-    """Return a stored entry without its id, scope, key and reason."""
+    """Return a stored entry, which can be decoded, without its id, scope, key and reason."""
     *head, size, _, _, _ = ENTRY.unpack_from(data)
-    verb, who, _, detail = msgspec.json.decode(data[ENTRY.size : ENTRY.size + size], type=tuple[str, str, str, str])
+    verb, who, _, detail = _decode_signed(data[ENTRY.size : ENTRY.size + size])
     signed = msgspec.json.encode([verb, who, "", detail])
     return ENTRY.pack(*head, len(signed), 0, 0, 0) + signed
 

@@ -20,6 +20,7 @@ ERROR: Final = b"ERROR"
 AFTER_CRASH: Final = (AfterCrash.RERUN, AfterCrash.VERIFY, AfterCrash.PARK)
 
 HEAD: Final = Struct("<B2Q3HI")
+NEWEST: Final = bytes([READER])  # how the records begin that this version reads
 VERSION_AND_TOKEN: Final = Struct("<BQ")  # in the same place in every later version
 TIME: Final = Struct("<Q")
 
@@ -28,6 +29,11 @@ MAX_EXACT: Final = 2**53 - 1
 
 MAX_INT64: Final = 2**63 - 1
 MAX_ATTEMPTS: Final = 2**32 - 1
+
+INVALID: Final = (IndexError, ValueError, error, msgspec.MsgspecError)
+"""What decoding raises if another program wrote the bytes."""
+
+EDITED: Final = "was it edited by hand?"
 
 _mapping = msgspec.json.Decoder(dict[str, str]).decode
 
@@ -72,7 +78,7 @@ _decode_fields = msgspec.msgpack.Decoder(StoredFields).decode
 
 def decode_record(id: bytes, data: bytes) -> Record:
     """Decode a record as it is stored."""
-    if data[0] > READER:
+    if data[:1] > NEWEST:
         return _newer_record(id, data)
     try:
         min_reader, token, _, nonce_size, fingerprint_size, digest_size, fields_size = HEAD.unpack_from(data)
@@ -114,7 +120,7 @@ def decode_record(id: bytes, data: bytes) -> Record:
             int(fields.slide),
             min_reader,
         )
-    except (IndexError, error, msgspec.MsgspecError) as broken:
+    except INVALID as broken:
         raise _broken_record(id) from broken
 
 
@@ -133,7 +139,7 @@ def _newer_record(id: bytes, data: bytes) -> Record:
 
 
 def _broken_record(id: bytes) -> StoreBroken:
-    return StoreBroken("this record has invalid content", key=id.hex(), hint="was it edited by hand?")
+    return StoreBroken("this record has invalid content", key=id.hex(), hint=EDITED)
 
 
 def decode_read(id: bytes, data: bytes | None, now: int) -> Answer:
