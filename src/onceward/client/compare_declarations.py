@@ -106,7 +106,7 @@ _decode = msgspec.json.Decoder(StoredDeclaration).decode
 
 
 def decode_declaration(value: bytes) -> StoredDeclaration | None:
-    """Return the stored declaration; None if another version or program wrote it, with other content."""
+    """Return the stored declaration, or None if another version or program wrote something else."""
     try:
         return _decode(value)
     except (ValueError, RecursionError):  # a MsgspecError is a ValueError

@@ -18,7 +18,7 @@ def format_error(error: BaseException) -> str:
 
 
 def error_for_log(error: BaseException) -> str:
-    """Return the error for an event: with its message if it is ours. Another message may quote a payload."""
+    """Return the error as text for an event. Only errors of Onceward keep their message: others may quote a payload."""
     if isinstance(error, OncewardError):
         return format_error(error)
     place = raised_in(error)

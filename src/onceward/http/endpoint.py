@@ -33,7 +33,7 @@ UNCOUNTED: Final = 64 * 1024
 CHUNK_SIZE: Final = 64 * 1024
 
 BODY_TIMEOUT: Final = "60s"
-"""Default time for a client to send a body, which uses a part of `max_buffered` until then."""
+"""Default for how long a client may take to send a body. A body counts towards `max_buffered` while it arrives."""
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

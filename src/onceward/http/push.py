@@ -114,7 +114,7 @@ class BasePush(BaseEndpoint):
             limit: The maximum size of a body in bytes. Larger ones get 413.
             max_buffered: The maximum size of all bodies that are read at the same time. Beyond it, requests get 503.
             body_timeout: How long a client may take to send its body to an async endpoint. After that, the request
-                gets 408. The server of a sync endpoint has a limit of its own.
+                gets 408. For a sync endpoint, set such a limit in the server.
             choices: Policy settings of all handlers.
         """
         super().__init__(limit, max_buffered, body_timeout)

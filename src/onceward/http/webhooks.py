@@ -93,7 +93,7 @@ class BaseWebhook(BaseEndpoint):
             limit: The maximum size of a body in bytes. Larger ones get 413.
             max_buffered: The maximum size of all bodies that are read at the same time. Beyond it, requests get 503.
             body_timeout: How long a client may take to send its body to an async endpoint. After that, the request
-                gets 408. The server of a sync endpoint has a limit of its own.
+                gets 408. For a sync endpoint, set such a limit in the server.
             clock: Measures the age of signatures. Everything else uses the store's clock.
             choices: Policy settings of the handler.
         """

@@ -31,12 +31,12 @@ RESPONSES: Final = frozenset({
 """Events that show that the store responds."""
 
 WRITES: Final = frozenset({"acquired", "completed", "applied", "resolved", "step_done"})
-"""Those of them that show that the store has written something."""
+"""The responses that show that the store has written something."""
 
 UNAVAILABLE: Final = "StoreUnavailable"
 REFUSALS: Final = ("StoreFull", "StoreBroken", "StoreNotSetUp")
 UNUSABLE: Final = (UNAVAILABLE, *REFUSALS)
-"""Names of errors. An event has the name of an error, or its `repr`."""
+"""Names of error classes. The `error` of an event is such a name, or begins with it."""
 
 
 class OutageLog:

@@ -63,7 +63,7 @@ ENCODED_NONE: Final = _PLAIN_HEADER + _crc32(b"\xc0", _PLAIN_SUM).to_bytes(4, "b
 class Encoded(msgspec.Struct, frozen=True, gc=False):
     """An encoded result. If it cannot be stored, `data` is None and `reason` says why.
 
-    `public_reason` is the reason without keys of dicts in the path, for records and logs; empty if they are equal.
+    `public_reason` is the reason without keys of dicts, for records and logs. If it is empty, use `reason`.
 
     Equal results have equal digests, although encryption produces different bytes each time. A result that could not
     be encoded has a digest of zeros.

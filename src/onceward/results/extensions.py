@@ -83,14 +83,14 @@ class Unstorable(Exception):
         self.public_path = ""
 
     def inside(self, step: str, public: str | None = None) -> Unstorable:
-        """Prepend a step to the path, and return the error. `public` replaces a step that quotes the result."""
+        """Prepend a step to the path, and return the error. In `public_path`, `public` replaces a step with payload."""
         self.path = step + self.path
         self.public_path = (public or step) + self.public_path
         return self
 
     @property
     def public(self) -> str:
-        """The message without the keys of dicts, which may be payload: for records and logs."""
+        """The message for records and logs: without keys of dicts, which may be payload."""
         return f"result{self.public_path}: {self.reason}"
 
     def __str__(self) -> str:

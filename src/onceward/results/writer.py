@@ -18,7 +18,7 @@ from .rebuild import HiddenState, Shape, class_name, shape_of
 # Each level costs a reader two or three of Python's thousand stack frames, and the caller needs some too. Plain lists
 # and dicts cost none, and up to the 255 levels of ormsgpack can be stored, but that is not guaranteed.
 MAX_DEPTH: Final = 100
-ANY_KEY: Final = "[…]"  # replaces a key of a dict in what is logged or stored: it may be payload
+ANY_KEY: Final = "[…]"  # in records and logs, replaces a key of a dict, which may be payload
 _UNCHANGED: Final = frozenset((type(None), bool, float, bytes))
 
 

@@ -29,7 +29,7 @@ Position = tuple[int, Any]
 """Where a record is in a listing: its token, and its row id or id."""
 
 Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-"""A number that fits into a column. A cursor from outside may have others."""
+"""An integer that fits into a column. A forged cursor may contain others."""
 
 AUDIT_FIELDS: Final = AuditEntry.__struct_fields__
 _STATE, _TOKEN = FIELDS.index("state"), FIELDS.index("token")

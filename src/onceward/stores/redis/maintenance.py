@@ -232,7 +232,7 @@ def decode_entry(data: bytes) -> AuditEntry:
 
 
 def redact_entry(data: bytes) -> bytes:
-    """Return a stored entry, which can be decoded, without its id, scope, key and reason."""
+    """Return a stored entry without its id, scope, key and reason. The entry must be valid."""
     *head, size, _, _, _ = ENTRY.unpack_from(data)
     verb, who, _, detail = _decode_signed(data[ENTRY.size : ENTRY.size + size])
     signed = msgspec.json.encode([verb, who, "", detail])

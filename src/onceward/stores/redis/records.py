@@ -20,7 +20,7 @@ ERROR: Final = b"ERROR"
 AFTER_CRASH: Final = (AfterCrash.RERUN, AfterCrash.VERIFY, AfterCrash.PARK)
 
 HEAD: Final = Struct("<B2Q3HI")
-NEWEST: Final = bytes([READER])  # how the records begin that this version reads
+NEWEST: Final = bytes([READER])  # the first byte of the newest records that this version can read
 VERSION_AND_TOKEN: Final = Struct("<BQ")  # in the same place in every later version
 TIME: Final = Struct("<Q")
 
