@@ -8,8 +8,11 @@ from collections import deque
 
 import pytest
 
+from onceward.stores.firestore.layout import REST
+from onceward.stores.firestore.values import Value, number
 from tests.fuzz.console_targets import CURSOR, FAILED, cursor, status_of
 from tests.fuzz.fuzz import Broken, fuzz, try_input
+from tests.fuzz.store_targets import document, stored_latest
 from tests.fuzz.target import Target
 from tests.fuzz.targets import TARGETS
 
@@ -34,6 +37,14 @@ ONCE_BROKE = (
     ("redis_record", b""),
     ("redis_event", b"7 failed\n"),
     ("redis_audit", b""),
+    ("redis_state", b""),
+    ("redis_mark", b"\x01"),
+    (
+        "firestore_record",
+        document({(REST, "arguments"): Value(bytes_value=b'{"a":"\xf5"}'), (REST, "token"): number(7)}),
+    ),
+    ("firestore_history", b"\x91\x91\x01"),
+    ("firestore_mark", stored_latest().replace(b"created_at\x12\x05R", b"created_at\x12\x05B")),
     ("declaration", b'{"key":"\xf5"}'),
     ("console_page", b"keys?prefix=\xf5&after=!"),
     ("console_page", b"keys?after=" + cursor(2**63, 1).encode()),

@@ -36,6 +36,8 @@ MAX_HISTORY_BYTES: Final = 64 << 10
 FOREIGN_TOKEN: Final = 0
 """The token of a record that was read from a document which Onceward did not write."""
 
+EDITED: Final = "was it edited by hand?"
+
 _NULLABLE: Final = frozenset({"error", "error_type"})  # empty texts are stored as null
 _json = msgspec.json.Encoder(order="deterministic").encode
 _mapping = msgspec.json.Decoder(dict[str, str]).decode
@@ -124,7 +126,7 @@ class Records:
         known.setdefault("id", id)
         try:
             return self._read(known, fields, adopted=adopted)
-        except (TypeError, msgspec.DecodeError) as error:
+        except (TypeError, ValueError) as error:  # a MsgspecError is a ValueError
             return _newer_record(known, error)
 
     def _read(self, known: dict[str, Any], fields: Fields, *, adopted: bool) -> Record:
@@ -184,7 +186,7 @@ def _newer_record(known: Mapping[str, Any], error: Exception) -> Record:
             known["id"], str(known.get("scope", "")), key, RecordState.PENDING, token if isinstance(token, int) else 0,
             min_reader=min_reader,
         )  # fmt: skip
-    raise StoreBroken("this document has invalid content", key=key, hint="was it edited by hand?") from error
+    raise StoreBroken("this document has invalid content", key=key, hint=EDITED) from error
 
 
 def expiry_of(record: Record) -> int | None:

@@ -18,7 +18,7 @@ from onceward.protocol.record import READER, Record
 from . import errors as faults
 from .cache import CachedDocument
 from .calls import OK, FoundDocument
-from .documents import HISTORY, MAX_HISTORY_BYTES
+from .documents import EDITED, HISTORY, MAX_HISTORY_BYTES
 from .errors import FirestoreError
 from .names import hash_name
 from .opened import OpenedStore
@@ -29,7 +29,7 @@ MAX_BYTES_BEFORE: Final = MAX_DOCUMENT_BYTES - RESERVED_BYTES // 2
 """A document that is larger gets no events: its owner may need the space."""
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(list[list[Any]]).decode
+_decode = msgspec.msgpack.Decoder(list[tuple[int, str, int, int, int, int, str, str, str, int, str]]).decode
 
 
 class FirestoreHistory(OpenedStore):
@@ -56,7 +56,7 @@ class FirestoreHistory(OpenedStore):
     async def read_history(self, id: bytes, *, limit: int, timeout: float) -> list[HistoryEvent]:
         with self._call(timeout) as deadline:
             found = await self._find([id], deadline)
-            return _events_in(id, found[id])[-limit:] if id in found else []
+            return decode_events(id, found[id].fields)[-limit:] if id in found else []
 
     async def _append_once(
         self, events: Mapping[bytes, Sequence[HistoryEvent]], deadline: float
@@ -65,7 +65,10 @@ class FirestoreHistory(OpenedStore):
         found = await self._find(list(events), deadline)
         writes = {}
         for id, one in found.items():
-            before = _events_in(id, one)
+            try:
+                before = decode_events(id, one.fields)
+            except StoreBroken:  # `read_history` reports it; the events of other records must not wait for it
+                continue
             after = _with_events(before, events[id], self._writable_record(id, one))
             if after != before:
                 changes = {HISTORY: Value(bytes_value=encode_events(after))}
@@ -116,9 +119,13 @@ def _with_events(before: list[HistoryEvent], new: Sequence[HistoryEvent], record
     return after
 
 
-def _events_in(id: bytes, one: FoundDocument) -> list[HistoryEvent]:
-    data = plain_at(one.fields, HISTORY)
-    return [HistoryEvent(id, *row) for row in _decode(data)] if data else []
+def decode_events(id: bytes, fields: Mapping[str, Any]) -> list[HistoryEvent]:
+    """Decode the history in a document."""
+    data = plain_at(fields, HISTORY)
+    try:
+        return [HistoryEvent(id, *row) for row in _decode(data)] if data else []
+    except (TypeError, ValueError) as error:  # a MsgspecError is a ValueError
+        raise StoreBroken("the history of this key has invalid content", key=id.hex(), hint=EDITED) from error
 
 
 def encode_events(events: Sequence[HistoryEvent]) -> bytes:

@@ -16,7 +16,7 @@ from onceward.results.result_type import ResultType
 
 from . import values
 from .calls import FirestoreCalls, FoundDocument
-from .documents import Changes
+from .documents import EDITED, Changes
 from .layout import REST, Layout, Path
 from .names import entity_name, hash_name, mark_name, plain_mark_name
 from .table import MAX_VALUE_BYTES
@@ -90,7 +90,7 @@ class LatestDocuments:
         except msgspec.ValidationError as error:
             raise StoreBroken(
                 "the state of this entity has invalid content", key=str(found.get("entity")),
-                hint="was it edited by hand?",
+                hint=EDITED,
             ) from error  # fmt: skip
 
     async def search(self, ids: Sequence[bytes], deadline: float) -> list[FoundDocument]:
@@ -136,14 +136,14 @@ class LatestDocuments:
         """Return the content hash of a mark, and when it expires."""
         content, end = (plain_at(fields, self._mark_fields[name]) for name in ("content", "expires_at"))
         if not isinstance(content, bytes) or not isinstance(end, int):
-            raise StoreBroken("a mark has invalid content", hint="was it edited by hand?")
+            raise StoreBroken("a mark has invalid content", hint=EDITED)
         return content, end
 
     def dedup_mark(self, mark: bytes, fields: Mapping[str, Any]) -> DedupMark:
         """Decode a mark for display."""
         content, end = self.content(fields)
         trace, created_at = (plain_at(fields, self._mark_fields[name]) for name in ("trace", "created_at"))
-        return DedupMark(mark, content, str(trace or ""), int(created_at or 0), end)
+        return DedupMark(mark, content, str(trace or ""), created_at if isinstance(created_at, int) else 0, end)
 
     # ── writing ──
 

@@ -13,11 +13,10 @@ from typing import Final, TypeVar
 
 from onceward.errors import ConfigurationError, StoreBroken, VersionSkew
 from onceward.protocol.latest import DedupMark, EntityState, EventDelivery, LatestDecision, LatestResult, Retention
-from onceward.protocol.record import READER
 
 from .calls import MAX_BATCH, RedisCalls
 from .maintenance import key_pattern
-from .records import TIME, encode_text
+from .records import EDITED, INVALID, NEWEST, TIME, encode_text
 from .scripts import encode_command
 
 T = TypeVar("T")
@@ -67,10 +66,10 @@ class RedisLatest(RedisCalls):
         return [answers[place] for place in range(len(deliveries))]
 
     async def read_latest(self, ids: Sequence[bytes], *, timeout: float) -> list[EntityState | None]:
-        return await self._read_each(self._state, ids, _decode_state, timeout)
+        return await self._read_each(self._state, ids, decode_state, timeout)
 
     async def marks(self, ids: Sequence[bytes], *, timeout: float) -> list[DedupMark | None]:
-        return await self._read_each(self._mark, ids, _decode_mark, timeout)
+        return await self._read_each(self._mark, ids, decode_mark, timeout)
 
     async def _read_each(
         self, prefix: bytes, ids: Sequence[bytes], decode: Callable[[bytes, bytes | None, int], T], timeout: float
@@ -155,11 +154,11 @@ def _encode_delivery(one: EventDelivery) -> bytes:
     return b"".join((head, trace, rest, one.order, scope, entity, value or b""))
 
 
-def _decode_state(id: bytes, data: bytes | None, now: int) -> EntityState | None:
+def decode_state(id: bytes, data: bytes | None, now: int) -> EntityState | None:
     """Decode a state. None: there is none, or it has expired."""
     if data is None:
         return None
-    if data[0] > READER:
+    if data[:1] > NEWEST:
         raise VersionSkew(
             "the entity was written by a newer Onceward and is left unchanged",
             key=id.hex(),
@@ -177,17 +176,18 @@ def _decode_state(id: bytes, data: bytes | None, now: int) -> EntityState | None
             id, data[b:c].decode(), data[c:d].decode(), data[STATE.size : a], data[d:] if is_there else None,
             updated_at, expires_at or None,
         )  # fmt: skip
-    except (UnicodeDecodeError, error) as broken:
-        raise StoreBroken(
-            "the state of this entity has invalid content", key=id.hex(), hint="was it edited by hand?"
-        ) from broken
+    except INVALID as broken:
+        raise StoreBroken("the state of this entity has invalid content", key=id.hex(), hint=EDITED) from broken
 
 
-def _decode_mark(id: bytes, data: bytes | None, now: int) -> DedupMark | None:
+def decode_mark(id: bytes, data: bytes | None, now: int) -> DedupMark | None:
     """Decode a mark. None: there is none, or it has expired."""
     if data is None:
         return None
-    [created_at], [expires_at] = TIME.unpack_from(data), TIME.unpack_from(data, TIME.size)
+    try:
+        [created_at], [expires_at] = TIME.unpack_from(data), TIME.unpack_from(data, TIME.size)
+    except INVALID as broken:
+        raise StoreBroken("this mark has invalid content", key=id.hex(), hint=EDITED) from broken
     if expires_at <= now:
         return None
     return DedupMark(
