@@ -67,6 +67,7 @@ def test_the_timeline_tells_the_life_of_a_key(client: SyncClient) -> None:
     events = [(one.what, one.planned) for one in detail.timeline]
     assert [what for what, planned in events if not planned] == ["created", "resolve", "claimed", "failed"]
     assert ("window", True) in events
+    assert detail.timeline[-1].text == "the failure is forgotten in 4w2d"
     assert detail.timeline == sorted(detail.timeline, key=lambda one: (one.planned, one.at))
     assert any("no such transfer" in one.text for one in detail.timeline)
     assert any("no such transfer" in one for one in detail.explanation)

@@ -147,13 +147,14 @@ def test_an_alert_names_its_store_without_secrets() -> None:
 
 
 @pytest.mark.finding("N23")
-def test_alerts_of_both_channels_name_the_store(hook: Hook, tmp_path: Path) -> None:
+def test_alerts_of_both_channels_name_the_store_for_every_folder(hook: Hook, tmp_path: Path) -> None:
+    named = f"sqlite:///{(tmp_path / 'onceward.db').resolve()}"
     command = "sh -c 'echo \"$ONCEWARD_ALERT_STORE\" > named; cat >> named'"
     call("check", "--alert", command, "--alert-url", hook.url)
-    assert hook.alerts[0]["store"] == STORE
+    assert hook.alerts[0]["store"] == named
     first, *text = (tmp_path / "named").read_text().splitlines()
-    assert first == STORE
-    assert text[-1] == f"Store: {STORE}"
+    assert first == named
+    assert text[-1] == f"Store: {named}"
 
 
 @pytest.mark.finding("N23")

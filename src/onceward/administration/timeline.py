@@ -264,5 +264,9 @@ def _planned(record: Record, now: int) -> Iterator[TimelineEvent]:
         yield TimelineEvent(time_of(record.retry_at), "retry", text, planned=True)
     if record.valid_until is not None:
         ended = record.valid_until <= now
-        text = "the window ended" if ended else f"the window ends in {span(record.valid_until - now)}"
+        left = "" if ended else f" in {span(record.valid_until - now)}"
+        if record.state is RecordState.FAILED and not record.final:
+            text = f"the failure {'was' if ended else 'is'} forgotten{left}"
+        else:
+            text = f"the window {'ended' if ended else 'ends'}{left}"
         yield TimelineEvent(time_of(record.valid_until), "window", text, planned=not ended)

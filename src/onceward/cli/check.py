@@ -24,13 +24,12 @@ from onceward.observe.rules import check as broken_rules
 from onceward.observe.thresholds import DURATIONS, Thresholds
 from onceward.protocol.counters import CounterTotals
 from onceward.protocol.ports import Store
-from onceward.protocol.secrets import url_without_secrets
 from onceward.runtime.threads import run
 
 from . import display
 from .alert_url import AlertNotSent, check_url, post_alert
 from .exit_codes import Exit
-from .open_store import opened_store
+from .open_store import opened_store, url_for_alerts
 from .program import common_options, current_settings, print_error, program, setting_option, store_url, wants_json
 from .settings import thresholds
 
@@ -180,7 +179,7 @@ def _print_report(found: Sequence[Broken], coverage: Coverage) -> None:
 
 def _send_alerts(command: str | None, url: str | None, measured: Figures, limits: Thresholds) -> None:
     """Run the command and post to the URL. Sent alerts are recorded separately for each."""
-    store = url_without_secrets(store_url())
+    store = url_for_alerts(store_url())
     channels: list[tuple[str, Alert]] = []
     if command is not None:
         channels.append(("", partial(_run_command, _split_command(command), store)))

@@ -17,7 +17,7 @@ from onceward.stores.sqlite import SQLiteStore
 from onceward.stores.sqlite.connection import MEMORY
 from onceward.stores.sqlite.errors import explain
 from onceward.stores.sqlite.schema import LATEST
-from onceward.stores.sqlite.url import parse
+from onceward.stores.sqlite.url import absolute, name_of, parse
 
 TIMEOUT = 5.0  # seconds to read one record
 SEARCH_TIMEOUT = 60.0  # seconds to scan all records, while the user waits
@@ -55,6 +55,11 @@ def existing_store(url: str) -> Store:
 
 def is_sqlite(url: str) -> bool:
     return scheme_of(url) == "sqlite"
+
+
+def url_for_alerts(url: str) -> str:
+    """Return the URL without secrets. It works in every folder: the path of a SQLite file is absolute."""
+    return name_of(absolute(parse(url)[0])) if is_sqlite(url) else url_without_secrets(url)
 
 
 def raise_if_private(url: str) -> None:
