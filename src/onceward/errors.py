@@ -32,6 +32,7 @@
         │   └── RetryTransaction  the caller's own transaction must be rolled back and repeated
         ├── StoreFull           no space left; nothing was claimed
         ├── StoreBroken         not a database, corrupt, read-only, replaced
+        │   ├── RecordBroken    one record, or other row of the store, has invalid content
         │   └── StoreNotSetUp   no such database, tables or permissions: wrong URL or missing setup
         └── VersionSkew         the record or schema was written by a newer version of Onceward
 
@@ -311,6 +312,12 @@ class StoreBroken(StoreError):
     code = "store_broken"
 
 
+class RecordBroken(StoreBroken):
+    """A record, or another row of the store, has invalid content. Other keys can be used."""
+
+    code = "record_broken"
+
+
 class StoreNotSetUp(StoreBroken):
     """The database or its tables do not exist, or permissions are missing. This never counts as a store outage."""
 
@@ -323,8 +330,9 @@ class VersionSkew(StoreError):
     code = "version_skew"
 
 
-NOT_DOWN = (VersionSkew, StoreNotSetUp)
-"""The store answers, so it is not down: a wrong URL or a missing migration must not let work run unprotected."""
+NOT_DOWN = (VersionSkew, StoreNotSetUp, RecordBroken)
+"""The store answers, so it is not down: a wrong URL, a missing migration or a damaged record must not let work run
+unprotected."""
 
 
 class OncewardWarning(UserWarning):

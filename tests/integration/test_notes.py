@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import sqlite3
 from contextlib import closing
 from enum import StrEnum
@@ -10,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from onceward import ConfigurationError, applied
-from onceward.errors import StoreBroken
+from onceward import AsyncOnce, ConfigurationError, applied
+from onceward.errors import RecordBroken
 from onceward.recovery import Recovered
 from onceward.stores.sqlite import maintenance as upkeep
 from onceward.stores.sqlite import schema
@@ -75,7 +77,8 @@ DAMAGE = [("note", '{"a": 5}'), ("arguments", "["), ("state", "'WHO?'"), ("after
 
 def damage(client: SyncClient, column: str, value: Any) -> None:
     with closing(sqlite3.connect(client.backend.path)) as connection, connection:
-        connection.execute(f"UPDATE onceward_records SET {column} = ? WHERE key = 'k'", (value,))
+        place = "CAST(? AS TEXT)" if isinstance(value, bytes) else "?"
+        connection.execute(f"UPDATE onceward_records SET {column} = {place} WHERE key = 'k'", (value,))
 
 
 @pytest.mark.parametrize(("column", "value"), DAMAGE)
@@ -83,15 +86,60 @@ def test_force_forgets_a_record_that_cannot_be_read(sqlite_client: SyncClient, c
     sqlite_client.run("k", lambda: "first")
     token = sqlite_client.read("k").token
     damage(sqlite_client, column, value)
-    with pytest.raises(StoreBroken):
+    with pytest.raises(RecordBroken):
         sqlite_client.read("k")
-    with pytest.raises(StoreBroken):
+    with pytest.raises(RecordBroken):
         sqlite_client.forget("k")
     sqlite_client.clock.set_back("10m")
     assert sqlite_client.forget("k", force=True)
     assert sqlite_client.read("k") is None
     assert sqlite_client.outcome("k", lambda: "again").token > token, "the fencing token rejects late owners"
     assert sqlite_client.read("k").value == "again"
+
+
+NOT_UTF_8 = ("error", b"secret \xff")
+
+
+@pytest.mark.finding("N24")
+@pytest.mark.parametrize(("column", "value"), [*DAMAGE, NOT_UTF_8])
+def test_a_damaged_record_is_no_outage(
+    sqlite_client: SyncClient, caplog: pytest.LogCaptureFixture, column: str, value: Any
+) -> None:
+    """The work does not run again even with `on_store_down="run"`, other keys can be used, and each call is logged."""
+    bold = sqlite_client.another(on_store_down="run")
+    sqlite_client.silent_owner("k")
+    damage(sqlite_client, column, value)
+    for _ in range(2):
+        caplog.clear()
+        with pytest.raises(RecordBroken) as raised:
+            bold.run("k", lambda: pytest.fail("its owner may be running it"))
+        assert "secret" not in str(raised.value)
+        [line] = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+        assert line.startswith("claim_failed k [")
+        assert line.endswith("error RecordBroken")
+        assert bold.run("other", lambda: "works") == "works"
+
+
+@pytest.mark.finding("N24")
+@pytest.mark.parametrize(("column", "value"), [*DAMAGE, NOT_UTF_8])
+def test_a_damaged_record_does_not_fail_the_other_claims_of_its_batch(
+    sqlite_client: SyncClient, column: str, value: Any
+) -> None:
+    keys = ["a", "k", "b", "c"]
+    sqlite_client.silent_owner("k")
+    damage(sqlite_client, column, value)
+
+    async def work() -> str:
+        return ""
+
+    async def run_all() -> list[Any]:
+        async with AsyncOnce(f"sqlite:///{sqlite_client.backend.path}") as once:
+            return await asyncio.gather(*(once.run(key, work) for key in keys), return_exceptions=True)
+
+    for _ in range(2):
+        first, broken, *others = asyncio.run(run_all())
+        assert [first, *others] == [""] * 3
+        assert type(broken) is RecordBroken
 
 
 @pytest.mark.parametrize(("column", "value"), DAMAGE)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from onceward.errors import AlreadyRunning, ConfigurationError, InvalidKey, NotAcquired, StoreBroken, VersionSkew
+from onceward.errors import AlreadyRunning, ConfigurationError, InvalidKey, NotAcquired, RecordBroken, VersionSkew
 from onceward.keys.key import Key
 from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature
 from onceward.protocol.note import HTTP_REQUEST, KIND, note_without_input
@@ -40,7 +40,7 @@ async def locate(engine: Engine, key: Key, *, by_text: bool) -> bytes:
     page = await engine.store.scan(wanted, cursor=None, limit=2, timeout=SEARCH_TIMEOUT)
     found = page.records
     if page.unreadable:
-        raise StoreBroken(
+        raise RecordBroken(
             "this record has invalid content",
             key=key.text,
             hint="was it edited by hand?",
@@ -54,7 +54,7 @@ async def _has_record(engine: Engine, id: bytes, *, free: bool = False) -> bool:
     """Return whether there is a record. A FREE one counts only with `free`; an unreadable one always, for `force`."""
     try:
         record = (await engine.store.read([id], timeout=TIMEOUT))[0].record
-    except StoreBroken:
+    except RecordBroken:
         return True
     return record is not None and (free or record.state is not RecordState.FREE)
 

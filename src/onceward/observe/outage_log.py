@@ -1,4 +1,4 @@
-"""Log one line when an outage of the store begins, and one when it ends, instead of a line per failed call.
+"""Log one line for each cause of an outage of the store, and one when it ends, instead of a line per failed call.
 
 An outage has one of two causes:
 
@@ -34,9 +34,11 @@ WRITES: Final = frozenset({"acquired", "completed", "applied", "resolved", "step
 """The responses that show that the store has written something."""
 
 UNAVAILABLE: Final = "StoreUnavailable"
-REFUSALS: Final = ("StoreFull", "StoreBroken", "StoreNotSetUp")
-UNUSABLE: Final = (UNAVAILABLE, *REFUSALS)
-"""Names of error classes. The `error` of an event is such a name, or begins with it."""
+UNUSABLE: Final = (UNAVAILABLE, "StoreFull", "StoreBroken", "StoreNotSetUp")
+"""Names of errors, each of which is a cause. An event has the name of an error, or the error as text."""
+
+QUIET: Final = 300.0
+"""After this many seconds without a sign, any response ends an outage: a process that only reads shows no write."""
 
 
 class OutageLog:
@@ -50,52 +52,61 @@ class OutageLog:
 
     def _reset(self) -> None:
         self._since: float | None = None
-        self._endings = RESPONSES
+        self._last_sign = 0.0
+        self._causes: set[str] = set()
         self._counts: Counter[str] = Counter()
 
     def __call__(self, event: Event) -> None:
-        if self._is_sign(event):
-            self._on_sign(event)
+        cause = _cause(event)
+        if cause:
+            self._on_sign(event, cause)
         elif self._since is None:
             log(event)
         elif event.name in CONSEQUENCES:
             self._counts[event.name] += 1
         else:
-            if event.name in self._endings:
-                self._on_response()
+            if event.name in RESPONSES:
+                self._on_response(wrote=event.name in WRITES)
             log(event)
 
-    def _is_sign(self, event: Event) -> bool:
-        return event.name == "not_set_up" or (event.name in SIGNS and event.error.startswith(UNUSABLE))
-
-    def _on_sign(self, event: Event) -> None:
-        refused = event.name == "not_set_up" or event.error.startswith(REFUSALS)
+    def _on_sign(self, event: Event, cause: str) -> None:
         with self._lock:
-            first = self._since is None
-            if first:
-                self._since = time.monotonic()
+            self._last_sign = time.monotonic()
+            if self._since is None:
+                self._since = self._last_sign
                 self.bus.loud = _always  # so that an event of any level shows that the outage is over
-            else:
+            is_new = cause not in self._causes
+            self._causes.add(cause)
+            if not is_new:
                 self._counts[event.name] += 1
-            if refused:
-                self._endings = WRITES
-        if first and refused:
-            log(event, "; the store cannot be used, so further problems are only counted until it writes again")
-        elif first:
+        if is_new and cause == UNAVAILABLE:
             log(event, "; the store does not respond, so further problems are only counted until it does")
+        elif is_new:
+            log(event, "; the store cannot be used, so further problems are only counted until it writes again")
 
-    def _on_response(self) -> None:
+    def _on_response(self, *, wrote: bool) -> None:
         with self._lock:
-            since, counts, refused = self._since, self._counts, self._endings is WRITES
+            if self._since is None:
+                return
+            refused = self._causes != {UNAVAILABLE}
+            if refused and not wrote and time.monotonic() - self._last_sign < QUIET:
+                self._causes.discard(UNAVAILABLE)  # it responds: if it stops again, that is another line
+                return
+            lasted, counts = f"{time.monotonic() - self._since:.1f} s", self._counts
             self._reset()
             self.bus.loud = logger.isEnabledFor
-        if since is None:
-            return
-        lasted = f"{time.monotonic() - since:.1f} s"
         each = ", ".join(f"{number} {name}" for name, number in counts.most_common())
         listed = f" ({each})" if each else ""
-        what = "works" if refused else "responds"
+        what = "works" if refused and wrote else "responds"
         logger.warning("the store %s again after %s; problems not logged: %d%s", what, lasted, counts.total(), listed)
+
+
+def _cause(event: Event) -> str:
+    """Return the name of the error, if the event is a sign of an outage."""
+    if event.name == "not_set_up":
+        return "StoreNotSetUp"
+    names = UNUSABLE if event.name in SIGNS else ()
+    return next((name for name in names if event.error.startswith(name)), "")
 
 
 def _always(_level: int) -> bool:

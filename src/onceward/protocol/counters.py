@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from onceward.errors import StoreBroken
+from onceward.errors import RecordBroken
 
 HOUR: Final = 3_600_000_000
 """In µs, like every time in a store."""
@@ -117,7 +117,7 @@ def decode_counts(data: bytes | str) -> Counts:
     try:
         return _read(data)
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise StoreBroken(
+        raise RecordBroken(
             f"a counter row has invalid content ({error})", hint="was it edited by hand? delete that row"
         ) from error
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from onceward.errors import StoreBroken
+from onceward.errors import RecordBroken
 from onceward.protocol.record import NO_OWNER, READER, AfterCrash, Record, RecordState
 from onceward.protocol.transitions import CLOCK_MARGIN
 
@@ -139,14 +139,14 @@ def record_from_row(row: Row) -> Record:
 
 
 def _unknown_layout(row: Row, error: Exception) -> Record:
-    """Return a placeholder for a record of a newer layout, or raise StoreBroken.
+    """Return a placeholder for a record of a newer layout, or raise RecordBroken.
 
     Nothing changes a record with a newer `min_reader`. PENDING without a lease makes it count as owned.
     """
     min_reader = 1 if row[_MIN_READER] is None else row[_MIN_READER]
     if min_reader > READER:
         return Record(row[_ID], row[_SCOPE], row[_KEY], RecordState.PENDING, row[_TOKEN], min_reader=min_reader)
-    raise StoreBroken(
+    raise RecordBroken(
         "this record has invalid content",
         key=str(row[_KEY]),
         hint="was it edited by hand?",
@@ -160,7 +160,7 @@ def records_from_rows(rows: Iterable[Row]) -> tuple[list[Record], tuple[str, ...
     for row in rows:
         try:
             found.append(record_from_row(row))
-        except StoreBroken:
+        except RecordBroken:
             unreadable.append(str(row[_KEY]))
     return found, tuple(unreadable)
 
@@ -169,7 +169,7 @@ def record_or_stub(row: Row) -> Record:
     """Return the record; if it cannot be decoded, only the fields that are needed to remove it."""
     try:
         return record_from_row(row)
-    except StoreBroken:
+    except RecordBroken:
         return Record(
             id=row[_ID],
             scope=row[_SCOPE],

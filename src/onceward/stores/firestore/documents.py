@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from onceward.errors import ConfigurationError, StoreBroken
+from onceward.errors import ConfigurationError, RecordBroken
 from onceward.protocol.cells import KEEP_UNFINISHED, attempts_used_up
 from onceward.protocol.record import READER, AfterCrash, Record, RecordState
 from onceward.protocol.requests import AnyRequest, ClaimRequest
@@ -186,7 +186,7 @@ def _newer_record(known: Mapping[str, Any], error: Exception) -> Record:
             known["id"], str(known.get("scope", "")), key, RecordState.PENDING, token if isinstance(token, int) else 0,
             min_reader=min_reader,
         )  # fmt: skip
-    raise StoreBroken("this document has invalid content", key=key, hint=EDITED) from error
+    raise RecordBroken("this document has invalid content", key=key, hint=EDITED) from error
 
 
 def expiry_of(record: Record) -> int | None:

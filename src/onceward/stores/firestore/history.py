@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from onceward.errors import StoreBroken
+from onceward.errors import RecordBroken
 from onceward.protocol.capabilities import History
 from onceward.protocol.history import HistoryEvent, add_event, belongs_to, column_values
 from onceward.protocol.record import READER, Record
@@ -67,7 +67,7 @@ class FirestoreHistory(OpenedStore):
         for id, one in found.items():
             try:
                 before = decode_events(id, one.fields)
-            except StoreBroken:  # `read_history` reports it; the events of other records must not wait for it
+            except RecordBroken:  # `read_history` reports it; the events of other records must not wait for it
                 continue
             after = _with_events(before, events[id], self._writable_record(id, one))
             if after != before:
@@ -90,7 +90,7 @@ class FirestoreHistory(OpenedStore):
             return None
         try:
             record = self._records.record(id, one.fields)
-        except StoreBroken:  # the events of other records must not wait for it
+        except RecordBroken:  # the events of other records must not wait for it
             return None
         return None if record.min_reader > READER else record
 
@@ -125,7 +125,7 @@ def decode_events(id: bytes, fields: Mapping[str, Any]) -> list[HistoryEvent]:
     try:
         return [HistoryEvent(id, *row) for row in _decode(data)] if data else []
     except (TypeError, ValueError) as error:  # a MsgspecError is a ValueError
-        raise StoreBroken("the history of this key has invalid content", key=id.hex(), hint=EDITED) from error
+        raise RecordBroken("the history of this key has invalid content", key=id.hex(), hint=EDITED) from error
 
 
 def encode_events(events: Sequence[HistoryEvent]) -> bytes:

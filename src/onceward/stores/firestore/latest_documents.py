@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from onceward.errors import OncewardError, ResultError, StoreBroken
+from onceward.errors import OncewardError, RecordBroken, ResultError
 from onceward.protocol.latest import DedupMark, EntityState, EventDelivery, Retention
 from onceward.protocol.ordering import content_of
 from onceward.protocol.record import READER
@@ -88,7 +88,7 @@ class LatestDocuments:
         try:
             return msgspec.convert(found, EntityState, strict=True, builtin_types=(bytes,))
         except msgspec.ValidationError as error:
-            raise StoreBroken(
+            raise RecordBroken(
                 "the state of this entity has invalid content", key=str(found.get("entity")),
                 hint=EDITED,
             ) from error  # fmt: skip
@@ -136,7 +136,7 @@ class LatestDocuments:
         """Return the content hash of a mark, and when it expires."""
         content, end = (plain_at(fields, self._mark_fields[name]) for name in ("content", "expires_at"))
         if not isinstance(content, bytes) or not isinstance(end, int):
-            raise StoreBroken("a mark has invalid content", hint=EDITED)
+            raise RecordBroken("a mark has invalid content", hint=EDITED)
         return content, end
 
     def dedup_mark(self, mark: bytes, fields: Mapping[str, Any]) -> DedupMark:

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Sequence
 from typing import Any, Final
 
-from onceward.errors import StoreBroken
+from onceward.errors import RecordBroken
 from onceward.protocol import transitions
 from onceward.protocol.audit import AuditEntry, AuditFilter, AuditSignature, purge_entry
 from onceward.protocol.ports import SORT_KEYS, Filter, Page, SortOrder
@@ -72,9 +72,9 @@ class FirestoreMaintenance(OpenedStore):
         id = self._records.id_in(one.fields) or one.name.encode()
         try:
             return self._records.record(id, one.fields)
-        except StoreBroken:
+        except RecordBroken:
             error = "the document cannot be decoded"
-            return Record(id, "", one.name, RecordState.PARKED, 0, error_type="StoreBroken", error=error)
+            return Record(id, "", one.name, RecordState.PARKED, 0, error_type="RecordBroken", error=error)
 
     async def first(self, wanted: Filter, *, order: SortOrder, limit: int, timeout: float) -> Page:
         """Read in the order of one indexed field until enough records match."""

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from onceward.errors import StoreBroken
+from onceward.errors import RecordBroken
 from onceward.protocol.capabilities import History
 from onceward.protocol.history import SUMMED, HistoryEvent, order_of
 
@@ -90,4 +90,4 @@ def decode_event(id: bytes, field: bytes, data: bytes) -> HistoryEvent:
             rest.attempt, rest.owner, rest.error_type, rest.error, rest.retry_at, rest.detail,
         )  # fmt: skip
     except INVALID as broken:
-        raise StoreBroken("the history of this key has invalid content", key=id.hex(), hint=EDITED) from broken
+        raise RecordBroken("the history of this key has invalid content", key=id.hex(), hint=EDITED) from broken

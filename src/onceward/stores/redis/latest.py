@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from struct import Struct, error
 from typing import Final, TypeVar
 
-from onceward.errors import ConfigurationError, StoreBroken, VersionSkew
+from onceward.errors import ConfigurationError, RecordBroken, VersionSkew
 from onceward.protocol.latest import DedupMark, EntityState, EventDelivery, LatestDecision, LatestResult, Retention
 
 from .calls import MAX_BATCH, RedisCalls
@@ -177,7 +177,7 @@ def decode_state(id: bytes, data: bytes | None, now: int) -> EntityState | None:
             updated_at, expires_at or None,
         )  # fmt: skip
     except INVALID as broken:
-        raise StoreBroken("the state of this entity has invalid content", key=id.hex(), hint=EDITED) from broken
+        raise RecordBroken("the state of this entity has invalid content", key=id.hex(), hint=EDITED) from broken
 
 
 def decode_mark(id: bytes, data: bytes | None, now: int) -> DedupMark | None:
@@ -187,7 +187,7 @@ def decode_mark(id: bytes, data: bytes | None, now: int) -> DedupMark | None:
     try:
         [created_at], [expires_at] = TIME.unpack_from(data), TIME.unpack_from(data, TIME.size)
     except INVALID as broken:
-        raise StoreBroken("this mark has invalid content", key=id.hex(), hint=EDITED) from broken
+        raise RecordBroken("this mark has invalid content", key=id.hex(), hint=EDITED) from broken
     if expires_at <= now:
         return None
     return DedupMark(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from onceward.errors import StoreBroken, StoreUnavailable
+from onceward.errors import RecordBroken, StoreUnavailable
 from onceward.protocol.audit import AuditEntry, AuditFilter, matches_filter
 from onceward.protocol.ports import SORT_KEYS, Filter, Page, SortOrder
 from onceward.protocol.record import Record, RecordState
@@ -159,7 +159,7 @@ async def _scan_step(
     for id, data in zip(rows[::2], rows[1::2], strict=True):
         try:
             found.append(records.decode_record(id, data))
-        except StoreBroken:
+        except RecordBroken:
             unreadable.append(f"id:{id.hex()}")
     if following is None:  # the step has more records than requested
         return ScanStep(found, unreadable, ScanCursor(cursor.at, cursor.returned + rows[::2]), now)
@@ -228,7 +228,7 @@ def decode_entry(data: bytes) -> AuditEntry:
             token_before, token_after, count,
         )  # fmt: skip
     except records.INVALID as broken:
-        raise StoreBroken("the audit trail has an entry with invalid content", hint=records.EDITED) from broken
+        raise RecordBroken("the audit trail has an entry with invalid content", hint=records.EDITED) from broken
 
 
 def redact_entry(data: bytes) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from onceward.errors import StoreBroken
+from onceward.errors import RecordBroken
 from onceward.protocol.record import READER, AfterCrash, Record, RecordState
 from onceward.protocol.requests import Answer, ClaimRequest, Verdict
 
@@ -138,8 +138,8 @@ def _newer_record(id: bytes, data: bytes) -> Record:
     return Record(id, "", "", RecordState.PENDING, token, min_reader=min_reader)
 
 
-def _broken_record(id: bytes) -> StoreBroken:
-    return StoreBroken("this record has invalid content", key=id.hex(), hint=EDITED)
+def _broken_record(id: bytes) -> RecordBroken:
+    return RecordBroken("this record has invalid content", key=id.hex(), hint=EDITED)
 
 
 def decode_read(id: bytes, data: bytes | None, now: int) -> Answer:

@@ -10,6 +10,7 @@ from pathlib import Path
 from onceward.errors import (
     ConfigurationError,
     OncewardError,
+    RecordBroken,
     StoreBroken,
     StoreError,
     StoreFull,
@@ -58,6 +59,9 @@ MEANINGS: dict[int, Meaning] = {
     sqlite3.SQLITE_CONSTRAINT: WRONG_SCHEMA,
     sqlite3.SQLITE_ERROR: WRONG_SCHEMA,
 }
+NOT_UTF_8 = "Could not decode to UTF-8"
+"""Raised by the module `sqlite3` itself. The rest of its message is content of the row, which is not repeated."""
+
 UNEXPECTED: Meaning = (StoreUnavailable, "SQLite raised an unexpected error", "see the cause of this exception")
 
 
@@ -72,6 +76,8 @@ def explain(error: sqlite3.Error, name: str, path: str | None = None) -> Oncewar
     if code == sqlite3.SQLITE_CANTOPEN and path is not None and _lacks_folder(path):
         folder = Path(path).absolute().parent
         return StoreNotSetUp(f"{name}: there is no folder {folder} ({error})", hint="create it, or correct the URL")
+    if code == 0 and str(error).startswith(NOT_UTF_8):
+        return RecordBroken(f"{name}: a row has text that is not UTF-8", hint="was it edited by hand?")
     meaning = MEANINGS.get(code, UNEXPECTED)
     if meaning is INPUT_OUTPUT and path is not None and _disk_is_full(path):
         meaning = FULL  # some of SQLite's files report a full disk as an I/O error
