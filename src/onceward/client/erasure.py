@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from onceward.errors import ConfigurationError
+from onceward.errors import ConfigurationError, StoreBroken
 from onceward.keys.key import Scope
 from onceward.keys.readable import MAX_TEXT, escape
 from onceward.observe.record_figures import scan_pages
 from onceward.protocol.audit import AuditSignature, signature
 from onceward.protocol.capabilities import Erasure
 from onceward.protocol.counters import CounterRow, Counts, operation_of
-from onceward.protocol.erasure import ErasureFilter
+from onceward.protocol.erasure import ErasureFilter, FoundEntity
 from onceward.protocol.ports import Filter, Store
 from onceward.protocol.record import Record
 from onceward.protocol.requests import ExpectedRecord, Verdict
 
 from .audit_identity import user_and_host
+
+T = TypeVar("T")
 
 TIMEOUT: Final = 60.0
 """Seconds for each call, which may visit all records."""
@@ -43,6 +45,7 @@ class Erased(Struct, frozen=True, kw_only=True):
     - `kept`: records that were not deleted, because a worker holds their lease, or because they changed meanwhile.
     - `entities`: latest states. `audit_entries`: audit entries whose key was removed.
     - `counter_rows`: rows of counters that named a tenant.
+    - `unreadable`: the ids of records and latest states with invalid content. They were kept.
     """
 
     done: bool
@@ -53,6 +56,7 @@ class Erased(Struct, frozen=True, kw_only=True):
     entities: int = 0
     audit_entries: int = 0
     counter_rows: int = 0
+    unreadable: tuple[str, ...] = ()
 
 
 def erasure_filter(tenant: str | None, scope: str | None, prefix: str | None) -> ErasureFilter:
@@ -98,43 +102,84 @@ async def erase(
 ) -> Erased:
     """Erase matching data. The audit entry is written first, so that every erasure has one.
 
-    It can be repeated: the next call deletes what an interrupted call left.
+    It can be repeated: the next call deletes what an interrupted call left. If a part of the store is damaged, the
+    others are erased before StoreBroken is raised.
     """
     erasure = store.erasure
     if erasure is None:
         raise ConfigurationError(f"{store.name} cannot erase records", hint="its class lacks the capability `erasure`")
     known = {scope for scope, _ in await store.counts(timeout=TIMEOUT)}
     scopes = [scope for scope in sorted(known) if wanted.selects_scope(scope)]
-    entities = await erasure.find_entities(wanted, timeout=TIMEOUT)
-    found = await _preview(store, wanted, scopes, len(entities))
+    steps = _Steps()
+    entities = await steps.attempt(erasure.find_entities(wanted, timeout=TIMEOUT), [])
+    found = await _preview(store, wanted, scopes, entities)
     if dry_run:
+        steps.raise_first()
         return found
     await erasure.add_audit(signed, found.records, timeout=TIMEOUT)
+    counter_rows = await steps.attempt(_erase_counts(store, wanted), 0)
     visited = kept = 0
     for scope in scopes:
         async for page in scan_pages(store, Filter(scope=scope, prefix=wanted.prefix), TIMEOUT):
-            kept += await _erase_records(store, erasure, page.records)
+            kept += await steps.attempt(_erase_records(store, erasure, page.records), len(page.records))
             visited += len(page.records)
             on_progress(visited, found.records)
-    return replace(
+    readable = [one for one in entities if one.readable]
+    done = replace(
         found,
         done=True,
         records=visited - kept,
         kept=kept,
-        entities=await erasure.delete_entities(entities, timeout=TIMEOUT),
-        audit_entries=await erasure.redact_audit(wanted, timeout=TIMEOUT),
-        counter_rows=await _erase_counts(store, wanted),
+        entities=await steps.attempt(erasure.delete_entities(readable, timeout=TIMEOUT), 0),
+        audit_entries=await steps.attempt(erasure.redact_audit(wanted, timeout=TIMEOUT), 0),
+        counter_rows=counter_rows,
     )
+    steps.raise_incomplete()
+    return done
 
 
-async def _preview(store: Store, wanted: ErasureFilter, scopes: list[str], entities: int) -> Erased:
+class _Steps:
+    """The steps of an erasure. If one finds invalid content, the others are still executed."""
+
+    def __init__(self) -> None:
+        self._errors: list[StoreBroken] = []
+
+    async def attempt(self, step: Awaitable[T], default: T) -> T:
+        try:
+            return await step
+        except StoreBroken as error:
+            self._errors.append(error)
+            return default
+
+    def raise_first(self) -> None:
+        for error in self._errors:
+            raise error
+
+    def raise_incomplete(self) -> None:
+        for error in self._errors:
+            raise StoreBroken(
+                f"the erasure is incomplete: {error}. Everything else was erased",
+                hint="repair or delete the damaged content, then erase again",
+            ) from error
+
+
+async def _preview(store: Store, wanted: ErasureFilter, scopes: list[str], entities: Sequence[FoundEntity]) -> Erased:
     counted: Counter[str] = Counter()
     sample: list[str] = []
+    unreadable = {f"id:{one.id.hex()}": None for one in entities if not one.readable}
     for scope in scopes:
         async for page in scan_pages(store, Filter(scope=scope, prefix=wanted.prefix), TIMEOUT):
             counted[scope] += len(page.records)
             sample += [record.key for record in page.records[: SAMPLE - len(sample)]]
-    return Erased(done=False, records=counted.total(), scopes=dict(+counted), sample=tuple(sample), entities=entities)
+            unreadable.update(dict.fromkeys(page.unreadable))
+    return Erased(
+        done=False,
+        records=counted.total(),
+        scopes=dict(+counted),
+        sample=tuple(sample),
+        entities=sum(one.readable for one in entities),
+        unreadable=tuple(unreadable),
+    )
 
 
 async def _erase_records(store: Store, erasure: Erasure, records: list[Record]) -> int:

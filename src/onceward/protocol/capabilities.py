@@ -204,7 +204,10 @@ class Erasure(Protocol):
         ...
 
     async def find_entities(self, wanted: ErasureFilter, *, timeout: float) -> list[FoundEntity]:
-        """Return the `wanted` entities with a latest state, including deleted ones whose order is still stored."""
+        """Return the `wanted` entities with a latest state, including deleted ones whose order is still stored.
+
+        Invalid content must not hide the others: such an entity is returned as not readable, if its scope is unknown.
+        """
         ...
 
     async def delete_entities(self, found: Sequence[FoundEntity], *, timeout: float) -> int:
@@ -214,7 +217,7 @@ class Erasure(Protocol):
     async def redact_audit(self, wanted: ErasureFilter, *, timeout: float) -> int:
         """Remove id, scope, key and reason from the audit entries of `wanted` keys. Return how many were changed.
 
-        The command, the time and the person are kept.
+        The command, the time and the person are kept. Nothing is kept of entries with invalid content.
         """
         ...
 

@@ -31,8 +31,9 @@ class ErasureFilter(Struct, frozen=True):
 
 
 class FoundEntity(Struct, frozen=True):
-    """An entity whose latest state is to be erased."""
+    """An entity whose latest state is to be erased. If the state is not `readable`, its scope and name are unknown."""
 
     id: bytes
     scope: str
     entity: str
+    readable: bool = True

@@ -6,14 +6,15 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from onceward.errors import StoreBroken
 from onceward.protocol.audit import AuditSignature
 from onceward.protocol.capabilities import Erasure
 from onceward.protocol.erasure import ErasureFilter, FoundEntity
 from onceward.protocol.record import Record
 
 from .calls import MAX_BATCH, encode_signature
-from .latest import RedisLatest
-from .maintenance import KEYS_PER_CALL, decode_entry, redact_entry
+from .latest import RedisLatest, decode_state
+from .maintenance import KEYS_PER_CALL, UNREADABLE_ENTRY, decode_entry, redact_entry
 from .scripts import encode_command
 
 COUNTS: Final = b"%d" % KEYS_PER_CALL
@@ -39,9 +40,9 @@ class RedisErasure(RedisLatest):
         while True:
             at, keys = await self._scan_keys(at, KEYS_PER_CALL, deadline - time.monotonic())
             ids = [key[len(self._state) :] for key in keys]
-            for one in await self.read_latest(ids, timeout=deadline - time.monotonic()):
-                if one is not None and wanted.selects(one.scope, one.entity):
-                    found[one.id] = FoundEntity(one.id, one.scope, one.entity)
+            for one in await self._read_each(self._state, ids, _decode_entity, deadline - time.monotonic()):
+                if one is not None and (not one.readable or wanted.selects(one.scope, one.entity)):
+                    found[one.id] = one
             if at == b"0":
                 return list(found.values())
 
@@ -53,7 +54,10 @@ class RedisErasure(RedisLatest):
         return deleted
 
     async def redact_audit(self, wanted: ErasureFilter, *, timeout: float) -> int:
-        """Rewrite matching entries. This needs no script: except during a purge, entries never change."""
+        """Rewrite matching entries, and those with invalid content, which may name any key.
+
+        This needs no script: except during a purge, entries never change.
+        """
         deadline, at, changed = time.monotonic() + timeout, b"0", 0
         while True:
             command = encode_command(b"HSCAN", self._audit, at, b"COUNT", COUNTS)
@@ -61,9 +65,9 @@ class RedisErasure(RedisLatest):
             for field, data in zip(fields[::2], fields[1::2], strict=True):
                 if field in (b"first", b"last"):
                     continue
-                entry = decode_entry(data)
-                if entry.key and wanted.selects(entry.scope, entry.key):
-                    rewrite = encode_command(b"HSET", self._audit, field, redact_entry(data))
+                new = _redacted(data, wanted)
+                if new != data:
+                    rewrite = encode_command(b"HSET", self._audit, field, new)
                     await self._command(rewrite, deadline - time.monotonic())
                     changed += 1
             if at == b"0":
@@ -71,3 +75,21 @@ class RedisErasure(RedisLatest):
 
     async def add_audit(self, signed: AuditSignature, count: int, *, timeout: float) -> None:
         await self.run_on_store("add_audit", (encode_signature(signed), b"%d" % count), timeout, retryable=False)
+
+
+def _decode_entity(id: bytes, data: bytes | None, now: int) -> FoundEntity | None:
+    """Return the entity of a state. Invalid content must not prevent the erasure of other entities."""
+    try:
+        state = decode_state(id, data, now)
+    except StoreBroken:
+        return FoundEntity(id, "", "", readable=False)
+    return None if state is None else FoundEntity(id, state.scope, state.entity)
+
+
+def _redacted(data: bytes, wanted: ErasureFilter) -> bytes:
+    """Return a stored audit entry as it is after the erasure."""
+    try:
+        entry = decode_entry(data)
+    except StoreBroken:
+        return UNREADABLE_ENTRY
+    return redact_entry(data) if entry.key and wanted.selects(entry.scope, entry.key) else data

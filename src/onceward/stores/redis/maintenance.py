@@ -206,7 +206,7 @@ async def audit(store: RedisStore, wanted: AuditFilter, limit: int, timeout: flo
     while len(found) < limit:
         position = (b"%d" % before, b"%d" % KEYS_PER_CALL)
         now, before, *entries = await store.run_on_store("read_audit", position, deadline.left())
-        found += [entry for entry in map(decode_entry, entries) if matches_filter(entry, wanted, now)]
+        found += [entry for entry in map(entry_or_stub, entries) if matches_filter(entry, wanted, now)]
         if not before:
             break
     return found[:limit]
@@ -221,6 +221,8 @@ def decode_entry(data: bytes) -> AuditEntry:
         for size in sizes:
             texts.append(data[at : at + size])
             at += size
+        if at > len(data):
+            raise ValueError("the entry is shorter than its sizes say")
         signed, id, scope, key = texts
         verb, who, why, detail = _decode_signed(signed)
         return AuditEntry(
@@ -231,12 +233,32 @@ def decode_entry(data: bytes) -> AuditEntry:
         raise RecordBroken("the audit trail has an entry with invalid content", hint=records.EDITED) from broken
 
 
+def entry_or_stub(data: bytes) -> AuditEntry:
+    """Decode an entry. One with invalid content is listed as `unreadable`, so that it does not hide the others."""
+    try:
+        return decode_entry(data)
+    except StoreBroken:
+        return decode_entry(UNREADABLE_ENTRY)
+
+
 def redact_entry(data: bytes) -> bytes:
     """Return a stored entry without its id, scope, key and reason. The entry must be valid."""
     *head, size, _, _, _ = ENTRY.unpack_from(data)
     verb, who, _, detail = _decode_signed(data[ENTRY.size : ENTRY.size + size])
     signed = msgspec.json.encode([verb, who, "", detail])
     return ENTRY.pack(*head, len(signed), 0, 0, 0) + signed
+
+
+def _unreadable_entry() -> bytes:
+    signed = msgspec.json.encode(["unreadable", "", "", "its content was invalid"])
+    return ENTRY.pack(0, 0, 0, 1, NO_STATE, NO_STATE, len(signed), 0, 0, 0) + signed
+
+
+NO_STATE: Final = 255
+"""The number of a missing state, as in `lua/audit.lua`."""
+
+UNREADABLE_ENTRY: Final = _unreadable_entry()
+"""An erasure replaces entries with invalid content by this one. Nothing of them is kept, not even their time."""
 
 
 def _state(number: int) -> str:

@@ -7,7 +7,7 @@ local expired = {}
 while first <= last and #expired < tonumber(ARGV[2]) do
   local name = string.format('%.0f', first)
   local entry = redis.call('HGET', AUDIT, name)
-  if entry and number(sub(entry, 1, 8)) > now - KEEP_AUDIT then break end
+  if entry and #entry >= 8 and number(sub(entry, 1, 8)) > now - KEEP_AUDIT then break end
   expired[#expired + 1] = name
   first = first + 1
 end

@@ -1,0 +1,124 @@
+"""Erase from a store with invalid content: it must not prevent the erasure of the rest."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward.errors import StoreBroken
+from onceward.testing import FakeClock
+from tests.clients import Backend, Mode, SyncClient, make_backend
+from tests.servers.redis import shared
+
+DAMAGED = b"\xff jane@example.com \xff"
+
+
+@pytest.fixture(params=["valkey"])
+def backend(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Backend:
+    return make_backend(request, tmp_path, clock)
+
+
+@pytest.fixture(params=["blocking"] if "ONCEWARD_TEST_BACKENDS" not in os.environ else ["blocking", "async"])
+def mode(request: pytest.FixtureRequest) -> Mode:
+    chosen: Mode = request.param
+    return chosen
+
+
+@pytest.fixture
+def server() -> Any:
+    import redis
+
+    with redis.Redis(port=shared().port) as found:
+        yield found
+
+
+def name_of(client: SyncClient, rest: str) -> bytes:
+    return f"{{clients/{client.backend.path.parent.name}}}:{rest}".encode()
+
+
+def forget_one(client: SyncClient, key: str) -> None:
+    with client.claim(key, name="mail"):
+        pass
+    client.forget(key, name="mail", why=f"a request of {key}")
+
+
+@pytest.mark.finding("N28")
+@pytest.mark.parametrize("damaged", [DAMAGED, b"jane", DAMAGED * 4])
+def test_an_erasure_overwrites_audit_entries_with_invalid_content(
+    client: SyncClient, server: Any, damaged: bytes
+) -> None:
+    audit = name_of(client, "audit")
+    for key in ("jane:1", "john:1", "jane:2"):
+        forget_one(client, key)
+    server.hset(audit, "2", damaged)
+    done = client.wait(client.once.erase(prefix="jane:", dry_run=False))
+    assert (done.records, done.audit_entries) == (2, 3)
+    assert b"jane" not in b"".join(server.hvals(audit))
+    assert [one.verb for one in client.audit()] == ["erase", "forget", "unreadable", "forget"]
+    assert client.wait(client.once.erase(prefix="jane:", dry_run=False)).audit_entries == 0
+
+
+@pytest.mark.finding("N28")
+@pytest.mark.parametrize("damaged", [DAMAGED, b"jane", DAMAGED * 4])
+def test_one_audit_entry_with_invalid_content_hides_no_others(client: SyncClient, server: Any, damaged: bytes) -> None:
+    forget_one(client, "jane:1")
+    forget_one(client, "john:1")
+    server.hset(name_of(client, "audit"), "1", damaged)
+    latest, unreadable = client.audit()
+    assert (latest.verb, latest.key) == ("forget", "john:1")
+    assert (unreadable.verb, unreadable.key, unreadable.who) == ("unreadable", "", "")
+    assert [one.key for one in client.audit("john:1", name="mail")] == ["john:1"]
+    client.wait(client.once.purge())
+
+
+@pytest.mark.finding("N28")
+def test_a_latest_state_with_invalid_content_is_kept_and_reported(client: SyncClient, server: Any) -> None:
+    client.read("any")  # opens the store
+    state = client.once.state("customer")
+    for entity in ("jane:1", "jane:2"):
+        client.wait(state.apply(entity, datetime(2026, 1, 1, tzinfo=UTC), {"address": entity}))
+    damaged = name_of(client, "n:") + b"x" * 32
+    server.set(damaged, b"\x01jane")
+    assert client.wait(client.once.erase(prefix="jane:")).entities == 2
+    done = client.wait(client.once.erase(prefix="jane:", dry_run=False))
+    assert (done.entities, done.unreadable) == (2, (f"id:{(b'x' * 32).hex()}",))
+    assert server.exists(damaged)
+
+
+@pytest.mark.finding("N28")
+def test_a_record_with_invalid_content_is_kept_and_reported(client: SyncClient, server: Any) -> None:
+    with client.claim("jane:1", name="mail"):
+        pass
+    server.set(name_of(client, "r:") + b"x" * 32, b"\x01jane")
+    done = client.wait(client.once.erase(prefix="jane:", dry_run=False))
+    assert (done.records, done.unreadable) == (1, (f"id:{(b'x' * 32).hex()}",))
+
+
+@pytest.mark.finding("N28")
+@pytest.mark.parametrize("backend", ["memory"], indirect=True)
+@pytest.mark.parametrize("part", ["find_entities", "delete_entities", "redact_audit", "delete_free", "read_counts"])
+def test_damage_in_one_part_does_not_prevent_the_erasure_of_the_others(
+    client: SyncClient, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget_one(client, "jane:1")
+    state = client.once.state("customer")
+    client.wait(state.apply("jane:1", datetime(2026, 1, 1, tzinfo=UTC), {"address": "jane"}))
+
+    async def damaged(*_: Any, **__: Any) -> Any:
+        raise StoreBroken("one row has invalid content")
+
+    monkeypatch.setattr(client.once.store, part, damaged)
+    with pytest.raises(StoreBroken, match=r"the erasure is incomplete: one row .* Everything else was erased"):
+        client.wait(client.once.erase(scope="default/mail", prefix="jane:", dry_run=False))
+    if part != "delete_free":
+        assert client.read("jane:1", name="mail") is None
+    if part != "redact_audit":
+        assert {one.key for one in client.audit()} == {""}
+    monkeypatch.undo()
+    client.wait(client.once.erase(prefix="jane:", dry_run=False))
+    assert client.wait(state.get("jane:1")) is None
+    assert "jane" not in repr(client.audit())
