@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,52 @@ def test_the_file_of_sqlite_does_not_contain_what_was_erased(client: SyncClient)
     files = list(client.backend.path.parent.glob(f"{client.backend.path.name}*"))
     assert client.backend.path in files
     assert [one.name for one in files if b"jane" in one.read_bytes()] == []
+
+
+def files_with_jane(client: SyncClient) -> list[str]:
+    files = list(client.backend.path.parent.glob(f"{client.backend.path.name}*"))
+    assert client.backend.path in files
+    return [one.name for one in files if b"jane" in one.read_bytes()]
+
+
+def fill_with_jane(client: SyncClient) -> None:
+    for number in range(50):
+        for owner in ("jane", "john"):
+            with client.claim(f"{owner}:{number}", name="mail", note={"address": f"street of {owner}"}) as claim:
+                claim.complete(f"letter to {owner} " * number * 20)  # several pages
+    for number in range(10):
+        client.forget(f"jane:{number}", name="mail", why="a request of jane")
+    state = client.once.state("customer")
+    client.wait(state.apply("jane:3", datetime(2026, 1, 1, tzinfo=UTC), {"name": "jane" * 2000}))
+
+
+@pytest.mark.finding("N28")
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+def test_no_file_of_an_open_sqlite_store_contains_what_was_erased(client: SyncClient) -> None:
+    fill_with_jane(client)
+    assert len(files_with_jane(client)) >= 1
+    assert erase(client, prefix="jane:", dry_run=False).remains == ""
+    assert files_with_jane(client) == []
+    erase(client, scope="default/mail", dry_run=False)
+    assert not any(b"letter to" in one.read_bytes() for one in client.backend.path.parent.glob("once.db*"))
+
+
+@pytest.mark.finding("N28")
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+def test_an_erasure_says_if_the_log_of_sqlite_is_in_use_and_can_be_repeated(
+    client: SyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onceward.client.erasure.DISCARD_TIMEOUT", 0.2)
+    fill_with_jane(client)
+    reader = sqlite3.connect(client.backend.path, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM onceward_records").fetchall()
+    assert "still in the write-ahead log" in erase(client, prefix="jane:", dry_run=False).remains
+    assert files_with_jane(client) != []
+    reader.close()
+    again = erase(client, prefix="jane:", dry_run=False)
+    assert (again.records, again.remains) == (0, "")
+    assert files_with_jane(client) == []
 
 
 @pytest.mark.finding("N28")

@@ -55,10 +55,14 @@ def erase_records(*, tenant: str | None, scope: str | None, prefix: str | None, 
         _print(done)
     if not (done.records or done.entities or done.kept):
         print_error(f"nothing matches: check the spelling of the tenant, scope or prefix{_scope_hint(tenant, scope)}")
+    if done.remains:
+        print_error(done.remains)
+    if done.unreadable:
+        ids = ", ".join(done.unreadable[:MAX_SCOPES])
+        print_error(f"{len(done.unreadable)} kept, because the content is invalid and may name any key: {ids}")
     if done.kept:
         print_error(f"{done.kept} records were kept: a worker is processing them, or they changed → run it again later")
-        return Exit.ATTENTION
-    return Exit.OK
+    return Exit.ATTENTION if done.kept or done.unreadable or done.remains else Exit.OK
 
 
 def _scope_hint(tenant: str | None, scope: str | None) -> str:

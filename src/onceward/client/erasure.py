@@ -28,6 +28,9 @@ T = TypeVar("T")
 TIMEOUT: Final = 60.0
 """Seconds for each call, which may visit all records."""
 
+DISCARD_TIMEOUT: Final = 2.0
+"""Seconds for truncating a log: on SQLite, other writers wait for it."""
+
 SAMPLE: Final = 10
 """How many keys a preview shows."""
 
@@ -46,6 +49,7 @@ class Erased(Struct, frozen=True, kw_only=True):
     - `entities`: latest states. `audit_entries`: audit entries whose key was removed.
     - `counter_rows`: rows of counters that named a tenant.
     - `unreadable`: the ids of records and latest states with invalid content. They were kept.
+    - `remains`: a sentence about deleted content that is still in a file of the store, and what to do; else empty.
     """
 
     done: bool
@@ -57,6 +61,7 @@ class Erased(Struct, frozen=True, kw_only=True):
     audit_entries: int = 0
     counter_rows: int = 0
     unreadable: tuple[str, ...] = ()
+    remains: str = ""
 
 
 def erasure_filter(tenant: str | None, scope: str | None, prefix: str | None) -> ErasureFilter:
@@ -133,6 +138,7 @@ async def erase(
         entities=await steps.attempt(erasure.delete_entities(readable, timeout=TIMEOUT), 0),
         audit_entries=await steps.attempt(erasure.redact_audit(wanted, timeout=TIMEOUT), 0),
         counter_rows=counter_rows,
+        remains=await erasure.discard_deleted(timeout=DISCARD_TIMEOUT),
     )
     steps.raise_incomplete()
     return done

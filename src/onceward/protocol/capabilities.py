@@ -225,6 +225,13 @@ class Erasure(Protocol):
         """Add an audit entry without a key, by the author `signed`, with the `count` of erased records."""
         ...
 
+    async def discard_deleted(self, *, timeout: float) -> str:
+        """Remove the deleted content from the store's files, if the store can do that.
+
+        Return a sentence about content that remains for now and what to do about it, or "".
+        """
+        ...
+
 
 CAPABILITIES: Final = (
     "lookup",

@@ -177,6 +177,9 @@ class SqlErasure(SqlCalls):
     async def add_audit(self, signed: AuditSignature, count: int, *, timeout: float) -> None:
         await self._run(timeout, self._add_purge_entry, signed, count)
 
+    async def discard_deleted(self, *, timeout: float) -> str:  # noqa: ARG002 (there is nothing to do)
+        return ""
+
     async def _change_in_chunks(self, text: str, keys: Sequence[bytes] | Sequence[int], timeout: float) -> int:
         """Execute the statement for these keys, in transactions of limited size. Return how many rows were changed."""
         deadline, changed = time.monotonic() + timeout, 0

@@ -56,6 +56,9 @@ class FirestoreErasure(OpenedStore):
             entry = purge_entry(signed, count, await self._calls.now(deadline))
             await self._calls.commit([trail.entry_write(self._calls, entry)], deadline)
 
+    async def discard_deleted(self, *, timeout: float) -> str:  # noqa: ARG002 (there is nothing to do)
+        return ""
+
     async def _find_entities(
         self, selects: Callable[[str, str], bool], deadline: float
     ) -> list[tuple[FoundEntity, FoundDocument]]:

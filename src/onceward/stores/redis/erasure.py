@@ -76,6 +76,9 @@ class RedisErasure(RedisLatest):
     async def add_audit(self, signed: AuditSignature, count: int, *, timeout: float) -> None:
         await self.run_on_store("add_audit", (encode_signature(signed), b"%d" % count), timeout, retryable=False)
 
+    async def discard_deleted(self, *, timeout: float) -> str:  # noqa: ARG002 (there is nothing to do)
+        return ""
+
 
 def _decode_entity(id: bytes, data: bytes | None, now: int) -> FoundEntity | None:
     """Return the entity of a state. Invalid content must not prevent the erasure of other entities."""

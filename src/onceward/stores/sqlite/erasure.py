@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, Final
 
+from onceward.errors import StoreUnavailable
 from onceward.protocol.audit import AuditSignature, purge_entry
 from onceward.protocol.erasure import FoundEntity
 from onceward.protocol.ports import Clock
@@ -18,6 +19,11 @@ from .latest_cache import SQLiteLatestCache
 from .reader import SQLiteReader
 
 Cursor = sqlite3.Cursor
+
+LOG_REMAINS: Final = (
+    "the erased content is still in the write-ahead log (the file ending in -wal), because another process uses the "
+    "database: erase again when it is idle"
+)
 
 
 class SQLiteErasure(SqlErasure):
@@ -33,22 +39,29 @@ class SQLiteErasure(SqlErasure):
         self._latest_cache = SQLiteLatestCache()
         return deleted
 
+    async def discard_deleted(self, *, timeout: float) -> str:
+        """Copy the write-ahead log into the database and truncate it. It contains earlier versions of the pages."""
+        try:
+            remains: str = await self._run(timeout, self._truncate_log)
+        except StoreUnavailable:  # another process is writing
+            return LOG_REMAINS
+        return remains
+
     # ── blocking, called with the connection's lock held ──
 
     def _with_reader(self, cursor: Cursor, work: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Any:
         return without_waiting(work(SQLiteReader(cursor, self._clock.now()), *arguments))
 
     def _change_rows(self, cursor: Cursor, text: str, keys: Sequence[Any]) -> int:
-        return self._connection.write(cursor, overwrite, text.format(prefix="", matches="= ?"), keys)
+        return self._connection.write(cursor, change_rows, text.format(prefix="", matches="= ?"), keys)
+
+    def _truncate_log(self, cursor: Cursor) -> str:
+        [(busy, _, _)] = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        return LOG_REMAINS if busy else ""
 
     def _add_purge_entry(self, cursor: Cursor, signed: AuditSignature, count: int) -> None:
         self._connection.write(cursor, audit.write, [purge_entry(signed, count, self._clock.now())])
 
 
-def overwrite(cursor: Cursor, statement: str, keys: Sequence[Any]) -> int:
-    """Change the rows of these keys, and overwrite the deleted content with zeros."""
-    cursor.execute("PRAGMA secure_delete = ON")
-    try:
-        return cursor.executemany(statement, [(key,) for key in keys]).rowcount
-    finally:
-        cursor.execute("PRAGMA secure_delete = OFF")
+def change_rows(cursor: Cursor, statement: str, keys: Sequence[Any]) -> int:
+    return cursor.executemany(statement, [(key,) for key in keys]).rowcount

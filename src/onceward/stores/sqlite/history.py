@@ -12,7 +12,7 @@ from onceward.stores.sql import escape_surrogates
 from onceward.stores.sql_capabilities import SqlHistory, events_to_keep
 
 from .connection import SQLiteConnection
-from .erasure import overwrite
+from .erasure import change_rows
 
 Cursor = sqlite3.Cursor
 
@@ -53,8 +53,8 @@ class SQLiteHistory(SqlHistory):
 
 
 def delete(cursor: Cursor, ids: Sequence[bytes]) -> None:
-    """Delete the events of these records, and overwrite their content: an error text may name a person."""
-    overwrite(cursor, _DELETE, ids)
+    """Delete the events of these records. `secure_delete` overwrites them: an error text may name a person."""
+    change_rows(cursor, _DELETE, ids)
 
 
 def _append(cursor: Cursor, events: Sequence[HistoryEvent]) -> None:
