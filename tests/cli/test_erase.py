@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,8 @@ def test_erase_shows_a_preview_unless_it_is_confirmed() -> None:
     shown = call("erase", "--tenant", "acme", "-o", "table").stdout
     assert "       4  shop/send@acme" in shown
     assert "such as mail:" in shown
-    assert "4 records and 0 latest states would be erased. Nothing was deleted → add --yes" in shown
+    assert "to erase: 4 records, 0 latest states; the tenant in 0 counter rows; the key in 0 audit entries" in shown
+    assert "Nothing was deleted → add --yes" in shown
     assert len(as_json("ls")) == 8
 
 
@@ -44,7 +46,9 @@ def test_erase_with_yes_deletes_and_is_audited_without_the_tenant() -> None:
     [entry] = as_json("audit")
     assert (entry["verb"], entry["why"], entry["count"]) == ("erase", "ticket 4711", 4)
     assert "acme" not in call("audit").stdout
-    assert "erased: 3 records" in call("erase", "--prefix", "mail:", "--yes", "-o", "table").stdout.replace("4", "3")
+    shown = call("erase", "--prefix", "mail:", "--yes", "-o", "table").stdout
+    assert "erased: 4 records, 0 latest states; the tenant in 0 counter rows; the key in 0 audit entries" in shown
+    assert "kept: 0 records in use or changed, 0 unreadable" in shown
 
 
 @pytest.mark.finding("N28")
@@ -53,11 +57,51 @@ def test_erase_by_scope_and_prefix() -> None:
     assert len(as_json("ls", "--scope", "shop/send@acme")) == 3
 
 
-def test_erase_says_if_nothing_matches() -> None:
-    result = call("erase", "--tenant", "acm", "--yes")
-    assert result.exit_code == 0
-    assert "nothing matches: check the spelling" in line(result)
+@pytest.mark.finding("N28")
+def test_erase_by_key_does_not_match_longer_keys() -> None:
+    with Once(STORE, app="shop") as once:
+        for key in ("mail:jane", "mail:janet"):
+            with once.claim(key, name="send"):
+                pass
+            once.forget(key, name="send", why="a test")
+            with once.claim(key, name="send"):
+                pass
+    shown = call("erase", "--key", "mail:jane", "-o", "table").stdout
+    assert "to erase: 1 record, 0 latest states; the tenant in 0 counter rows; the key in 1 audit entry" in shown
+    assert as_json("erase", "--key", "mail:jane", "--yes")["audit_entries"] == 1
+    assert [one["key"] for one in as_json("ls", "--prefix", "mail:jan")] == ["mail:janet"]
+    assert "by key" in call("audit").stdout
+
+
+@pytest.mark.finding("N28")
+@pytest.mark.parametrize("confirmed", [(), ("--yes",)])
+def test_erase_says_if_nothing_matches(confirmed: tuple[str, ...]) -> None:
+    result = call("erase", "--tenant", "acm", *confirmed)
+    assert result.exit_code == Exit.ABSENT
+    assert "nothing matches: check the spelling of the tenant" in line(result)
+    assert call("erase", "--key", "mail:", *confirmed).exit_code == Exit.ABSENT
     assert len(as_json("ls")) == 8
+
+
+@pytest.mark.finding("N28")
+def test_erase_names_the_number_of_kept_records() -> None:
+    with Once(STORE, app="shop") as once, once.claim("mail:7", name="send"):
+        result = call("erase", "--key", "mail:7", "--yes", "-o", "table")
+    assert result.exit_code == Exit.ATTENTION
+    assert "erased: 0 records" in result.stdout
+    assert "kept: 1 record in use or changed, 0 unreadable" in result.stdout
+    assert "1 record kept: in use by a worker, or changed → run it again later" in result.stderr
+
+
+@pytest.mark.finding("N28")
+def test_erase_says_if_deleted_content_is_still_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onceward.client.erasure.DISCARD_TIMEOUT", 0.2)
+    reader = sqlite3.connect("onceward.db", isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM onceward_records").fetchall()
+    result = call("erase", "--tenant", "acme", "--yes")
+    reader.close()
+    assert (result.exit_code, "still in the write-ahead log" in result.stderr) == (Exit.ATTENTION, True)
 
 
 @pytest.mark.finding("N28")
@@ -72,7 +116,7 @@ def test_a_scope_without_its_tenant_says_that_each_tenant_has_a_scope() -> None:
 def test_erase_without_a_selection_is_refused() -> None:
     result = call("erase", "--yes")
     assert result.exit_code == Exit.USAGE
-    assert "pass a tenant, a scope or a key prefix" in line(result)
+    assert "pass a tenant, a scope, a key or a key prefix" in line(result)
 
 
 # ── ls ──

@@ -81,6 +81,7 @@ def test_a_preview_deletes_nothing(filled: SyncClient) -> None:
     before = everything(filled)
     found = erase(filled, tenant="acme")
     assert (found.done, found.records, found.entities) == (False, 3, 1)
+    assert (found.audit_entries, found.counter_rows) == (1, 1)
     assert found.scopes == {"default/mail@acme": 3}
     assert set(found.sample) == {"jane@example.com", "john@example.com", "forgotten@example.com"}
     assert everything(filled) == before
@@ -127,6 +128,24 @@ def test_a_prefix_inside_a_scope_erases_only_keys_that_begin_with_it(client: Syn
     assert client.read("customer:421:a", name="mail") is not None
     assert client.read("a customer:42:", name="mail") is not None
     assert client.read("customer:42:a", name="pdf") is not None
+
+
+@pytest.mark.finding("N28")
+def test_a_key_erases_nothing_of_longer_keys(client: SyncClient) -> None:
+    state = client.once.state("customer")
+    for key in ("mail:jane", "mail:janet"):
+        with client.claim(key, name="mail"):
+            pass
+        client.forget(key, name="mail", why="a test")
+        with client.claim(key, name="mail"):
+            pass
+        client.wait(state.apply(key, datetime(2026, 1, 1, tzinfo=UTC), {"key": key}))
+    preview, done = erase(client, key="mail:jane"), erase(client, key="mail:jane", dry_run=False)
+    assert (preview.records, preview.entities, preview.audit_entries) == (1, 1, 1)
+    assert (done.records, done.entities, done.audit_entries) == (1, 1, 1)
+    assert client.read("mail:janet", name="mail") is not None
+    assert client.wait(state.get("mail:janet")) == {"key": "mail:janet"}
+    assert {one.key for one in client.audit()} == {"", "mail:janet"}
 
 
 @pytest.mark.finding("N28")
@@ -246,6 +265,8 @@ def test_a_key_that_a_worker_is_processing_is_kept_and_counted(client: SyncClien
         ({"scope": "mail"}, "is not a scope"),
         ({"scope": "shop/mail@acme", "tenant": "acme"}, "already names a tenant"),
         ({"prefix": "x" * 192}, "too long"),
+        ({"key": "x" * 201}, "displayed truncated"),
+        ({"key": "x", "prefix": "x"}, "both a key and a key prefix"),
     ],
 )
 @pytest.mark.parametrize("backend", ["memory"], indirect=True)

@@ -19,10 +19,13 @@ class Exit(IntEnum):
         return found
 
     OK = 0, "done"
-    ATTENTION = 1, "doctor, check, operations, recover, import: something needs attention; otherwise: not confirmed"
+    ATTENTION = (
+        1,
+        "doctor, check, operations, recover, import, erase: something needs attention; otherwise: not confirmed",
+    )
     USAGE = 2, "invalid flag, setting or key; nothing was done"
     MISMATCH = 65, "run: the key was used before with another command; nothing was run"
-    ABSENT = 66, "there is no such record"
+    ABSENT = 66, "there is no such record; erase: nothing matches"
     SEVERAL = 67, "several records match; narrow it with --scope or id:<hex>"
     DOWN = 69, "the store is locked, unreachable or too slow; try again"
     UNKNOWN = 70, "run: the command ran, but its record was not confirmed"

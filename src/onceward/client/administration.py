@@ -134,10 +134,11 @@ class Administration(BaseClient):
         tenant: str | None = None,
         scope: str | None = None,
         prefix: str | None = None,
+        key: str | None = None,
         dry_run: bool = True,
         why: str = "",
     ) -> Erased:
-        """Erase all records of a tenant or scope, or with a key prefix, and everything that names their keys.
+        """Erase all records of a tenant, scope, key or key prefix, and everything that names their keys.
 
         That includes notes, results, latest states, audit entries, and counters by tenant. By default nothing is
         deleted: the returned counts are a preview. Keys that a worker is processing are kept and counted; erase again
@@ -146,7 +147,8 @@ class Administration(BaseClient):
         Args:
             tenant: Erase the records of this tenant.
             scope: Erase the records of this scope, written as in listings.
-            prefix: Erase only readable keys that start with this text.
+            prefix: Erase only readable keys that start with this text. `mail:jane` also starts `mail:janet`.
+            key: Erase only this readable key.
             dry_run: Only count. Pass False to erase.
             why: The reason. The audit trail gets one entry with it, without any key.
 
@@ -154,11 +156,12 @@ class Administration(BaseClient):
             What was erased, or would be.
 
         Raises:
-            ConfigurationError: Neither `tenant`, `scope` nor `prefix` is given, or the store cannot erase.
+            ConfigurationError: None of `tenant`, `scope`, `prefix` and `key` is given, or the store cannot erase.
+            StoreBroken: A part of the store is damaged. Everything else was erased.
         """
         from .erasure import erase, erase_signature, erasure_filter
 
-        wanted = erasure_filter(tenant, scope, prefix)
+        wanted = erasure_filter(tenant, scope, prefix, key)
         signed = erase_signature(wanted, why)
         run(self.engine.ready())
         return run(erase(self.engine.store, wanted, signed, dry_run=dry_run))

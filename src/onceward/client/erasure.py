@@ -1,4 +1,4 @@
-"""Erase everything that names a key of a tenant or scope, or a key with a prefix. The default is a preview."""
+"""Erase everything that names a key, or all keys of a tenant, scope or prefix. The default is a preview."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Erased(Struct, frozen=True, kw_only=True):
 
     - `records`: the number of records. `scopes`: the same by scope. `sample`: some of their keys.
     - `kept`: records that were not deleted, because a worker holds their lease, or because they changed meanwhile.
-    - `entities`: latest states. `audit_entries`: audit entries whose key was removed.
-    - `counter_rows`: rows of counters that named a tenant.
+    - `entities`: latest states. `audit_entries`: audit entries that lose their key.
+    - `counter_rows`: rows of counters that lose the name of a tenant.
     - `unreadable`: the ids of records and latest states with invalid content. They were kept.
     - `remains`: a sentence about deleted content that is still in a file of the store, and what to do; else empty.
     """
@@ -64,11 +64,14 @@ class Erased(Struct, frozen=True, kw_only=True):
     remains: str = ""
 
 
-def erasure_filter(tenant: str | None, scope: str | None, prefix: str | None) -> ErasureFilter:
+def erasure_filter(tenant: str | None, scope: str | None, prefix: str | None, key: str | None = None) -> ErasureFilter:
     """Return the validated filter. Texts are converted to the form in which scopes and keys are displayed."""
-    if tenant is None and scope is None and prefix is None:
-        raise ConfigurationError("nothing was selected to erase", hint="pass a tenant, a scope or a key prefix")
-    for name, value in (("tenant", tenant), ("scope", scope), ("prefix", prefix)):
+    options = {"tenant": tenant, "scope": scope, "prefix": prefix, "key": key}
+    if all(value is None for value in options.values()):
+        raise ConfigurationError("nothing was selected to erase", hint="pass a tenant, a scope, a key or a key prefix")
+    if prefix is not None and key is not None:
+        raise ConfigurationError("both a key and a key prefix were selected to erase", hint="pass only one of them")
+    for name, value in options.items():
         if value is not None and (not isinstance(value, str) or not value):
             raise ConfigurationError(f"the {name} to erase must be a text, not {value!r}", hint=f'{name}="…"')
     if scope is not None and "/" not in scope:
@@ -82,12 +85,17 @@ def erasure_filter(tenant: str | None, scope: str | None, prefix: str | None) ->
         raise ConfigurationError(
             f"a prefix of {len(shown)} characters is too long", hint=f"use at most {MAX_PREFIX} characters"
         )
-    return ErasureFilter(None if tenant is None else _tenant_text(tenant), scope, shown)
+    exact = None if key is None else escape(key)
+    if exact is not None and len(exact) > MAX_TEXT:
+        raise ConfigurationError(
+            f"a key of {len(exact)} characters is displayed truncated", hint="pass it as `onceward ls` displays it"
+        )
+    return ErasureFilter(None if tenant is None else _tenant_text(tenant), scope, shown, exact)
 
 
 def erase_signature(wanted: ErasureFilter, why: str) -> AuditSignature:
-    """Return the signature of the audit entry. It names the kind of filter, but not the tenant or the prefix."""
-    by = [name for name in ("tenant", "prefix") if getattr(wanted, name) is not None]
+    """Return the signature of the audit entry. It names the kind of filter, but not the tenant, prefix or key."""
+    by = [name for name in ("tenant", "prefix", "key") if getattr(wanted, name) is not None]
     if wanted.scope is not None:
         by.append(f"scope {operation_of(wanted.scope)}")
     return signature("erase", user_and_host(), why, f"by {' and '.join(by)}")
@@ -120,12 +128,16 @@ async def erase(
     found = await _preview(store, wanted, scopes, entities)
     if dry_run:
         steps.raise_first()
-        return found
+        return replace(
+            found,
+            audit_entries=await erasure.redact_audit(wanted, timeout=TIMEOUT, dry_run=True),
+            counter_rows=await _erase_counts(store, wanted, dry_run=True),
+        )
     await erasure.add_audit(signed, found.records, timeout=TIMEOUT)
     counter_rows = await steps.attempt(_erase_counts(store, wanted), 0)
     visited = kept = 0
     for scope in scopes:
-        async for page in scan_pages(store, Filter(scope=scope, prefix=wanted.prefix), TIMEOUT):
+        async for page in scan_pages(store, Filter(scope=scope, key=wanted.key, prefix=wanted.prefix), TIMEOUT):
             kept += await steps.attempt(_erase_records(store, erasure, page.records), len(page.records))
             visited += len(page.records)
             on_progress(visited, found.records)
@@ -174,7 +186,7 @@ async def _preview(store: Store, wanted: ErasureFilter, scopes: list[str], entit
     sample: list[str] = []
     unreadable = {f"id:{one.id.hex()}": None for one in entities if not one.readable}
     for scope in scopes:
-        async for page in scan_pages(store, Filter(scope=scope, prefix=wanted.prefix), TIMEOUT):
+        async for page in scan_pages(store, Filter(scope=scope, key=wanted.key, prefix=wanted.prefix), TIMEOUT):
             counted[scope] += len(page.records)
             sample += [record.key for record in page.records[: SAMPLE - len(sample)]]
             unreadable.update(dict.fromkeys(page.unreadable))
@@ -199,8 +211,11 @@ async def _erase_records(store: Store, erasure: Erasure, records: list[Record]) 
     return len(records) - deleted
 
 
-async def _erase_counts(store: Store, wanted: ErasureFilter) -> int:
-    """Add the counts of erased tenants to those of their operations. Operations are kept: they name no tenant."""
+async def _erase_counts(store: Store, wanted: ErasureFilter, *, dry_run: bool = False) -> int:
+    """Add the counts of erased tenants to those of their operations. Operations are kept: they name no tenant.
+
+    Return how many rows were changed, or would be.
+    """
     if store.counters is None:
         return 0
     counted = await store.counters.read_counts(0, timeout=TIMEOUT)
@@ -209,13 +224,13 @@ async def _erase_counts(store: Store, wanted: ErasureFilter) -> int:
         for row in counted.counter_rows
         if (without := _without_tenants(row.counts, wanted)) != row.counts
     ]
-    if changed:
+    if changed and not dry_run:
         await store.counters.save_counts(changed, timeout=TIMEOUT)
     return len(changed)
 
 
 def _without_tenants(counts: Counts, wanted: ErasureFilter) -> Counts:
-    if wanted.prefix is not None:
+    if wanted.prefix is not None or wanted.key is not None:
         return counts
     result: Counts = {}
     for scope, numbers in counts.items():

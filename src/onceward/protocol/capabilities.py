@@ -214,10 +214,11 @@ class Erasure(Protocol):
         """Delete the states of the `found` entities. Return how many were deleted."""
         ...
 
-    async def redact_audit(self, wanted: ErasureFilter, *, timeout: float) -> int:
+    async def redact_audit(self, wanted: ErasureFilter, *, timeout: float, dry_run: bool = False) -> int:
         """Remove id, scope, key and reason from the audit entries of `wanted` keys. Return how many were changed.
 
-        The command, the time and the person are kept. Nothing is kept of entries with invalid content.
+        The command, the time and the person are kept. Nothing is kept of entries with invalid content. With `dry_run`,
+        only count the entries.
         """
         ...
 

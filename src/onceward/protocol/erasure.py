@@ -1,4 +1,4 @@
-"""Which records, states and audit entries an erasure deletes: by tenant, by scope, or by the start of the key."""
+"""Which records, states and audit entries an erasure deletes: by tenant, by scope, or by the key or its start."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ class ErasureFilter(Struct, frozen=True):
     tenant: str | None = None
     scope: str | None = None
     prefix: str | None = None
+    key: str | None = None
 
     def selects_scope(self, scope: str) -> bool:
         operation, _, tenant = scope.partition("@")
@@ -27,6 +28,8 @@ class ErasureFilter(Struct, frozen=True):
         return scope == f"{wanted}{MESSAGE_SUFFIX}{at}{of_tenant}" and operation.endswith(MESSAGE_SUFFIX)
 
     def selects(self, scope: str, key: str) -> bool:
+        if self.key is not None and key != self.key:
+            return False
         return self.selects_scope(scope) and (self.prefix is None or key.startswith(self.prefix))
 
 

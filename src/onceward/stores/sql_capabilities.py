@@ -170,9 +170,9 @@ class SqlErasure(SqlCalls):
     async def delete_entities(self, found: Sequence[FoundEntity], *, timeout: float) -> int:
         return await self._change_in_chunks(_DELETE_ENTITIES, [one.id for one in found], timeout)
 
-    async def redact_audit(self, wanted: ErasureFilter, *, timeout: float) -> int:
+    async def redact_audit(self, wanted: ErasureFilter, *, timeout: float, dry_run: bool = False) -> int:
         numbers: list[int] = await self._run(timeout, self._with_reader, _find_entries, wanted)
-        return await self._change_in_chunks(_REDACT, numbers, timeout)
+        return len(numbers) if dry_run else await self._change_in_chunks(_REDACT, numbers, timeout)
 
     async def add_audit(self, signed: AuditSignature, count: int, *, timeout: float) -> None:
         await self._run(timeout, self._add_purge_entry, signed, count)

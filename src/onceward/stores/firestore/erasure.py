@@ -41,13 +41,15 @@ class FirestoreErasure(OpenedStore):
             chosen = [one for entity, one in await self._find_entities(lambda *_: True, deadline) if entity.id in ids]
             return await self._calls.delete_each(self._states.states_in, chosen, deadline)
 
-    async def redact_audit(self, wanted: ErasureFilter, *, timeout: float) -> int:
+    async def redact_audit(self, wanted: ErasureFilter, *, timeout: float, dry_run: bool = False) -> int:
         writes = []
         with self._call(timeout) as deadline:
             async for one in self._documents(self._calls.address.audit_in, deadline):
                 entry = trail.entry_of(one.fields)
                 if entry.key and wanted.selects(entry.scope, entry.key):
                     writes.append(trail.redaction(self._calls, one))
+            if dry_run:
+                return len(writes)
             results = await self._calls.write_each(writes, deadline) if writes else []
             return sum(code == OK for code, _ in results)
 

@@ -25,11 +25,12 @@ class MemoryAudit:
     def find(self, wanted: AuditFilter, limit: int, now: int) -> list[AuditEntry]:
         return list(islice((entry for entry in reversed(self.entries) if matches_filter(entry, wanted, now)), limit))
 
-    def redact(self, wanted: ErasureFilter) -> int:
-        """Remove the fields that name a key from matching entries."""
+    def redact(self, wanted: ErasureFilter, dry_run: bool) -> int:  # noqa: FBT001 (passed by the mutex)
+        """Remove the fields that name a key from matching entries. Return how many match."""
         entries = [redacted(one) if one.key and wanted.selects(one.scope, one.key) else one for one in self.entries]
         changed = sum(new is not old for new, old in zip(entries, self.entries, strict=True))
-        self.entries = deque(entries, maxlen=MAX_ENTRIES)
+        if not dry_run:
+            self.entries = deque(entries, maxlen=MAX_ENTRIES)
         return changed
 
     def purge(self, now: int) -> None:

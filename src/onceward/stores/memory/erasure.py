@@ -39,8 +39,8 @@ class MemoryErasure(MemoryRecords):
     async def delete_entities(self, found: Sequence[FoundEntity], *, timeout: float) -> int:
         return sum(self._entity_states.pop(one.id, None) is not None for one in found)
 
-    async def redact_audit(self, wanted: ErasureFilter, *, timeout: float) -> int:
-        return self._mutex.run(self._trail.redact, wanted)
+    async def redact_audit(self, wanted: ErasureFilter, *, timeout: float, dry_run: bool = False) -> int:
+        return self._mutex.run(self._trail.redact, wanted, dry_run)
 
     async def add_audit(self, signed: AuditSignature, count: int, *, timeout: float) -> None:
         self._mutex.run(self._trail.add, [purge_entry(signed, count, self._clock.now())])

@@ -53,7 +53,7 @@ class RedisErasure(RedisLatest):
             deleted += await self._command(encode_command(b"DEL", *keys), deadline - time.monotonic())
         return deleted
 
-    async def redact_audit(self, wanted: ErasureFilter, *, timeout: float) -> int:
+    async def redact_audit(self, wanted: ErasureFilter, *, timeout: float, dry_run: bool = False) -> int:
         """Rewrite matching entries, and those with invalid content, which may name any key.
 
         This needs no script: except during a purge, entries never change.
@@ -66,10 +66,12 @@ class RedisErasure(RedisLatest):
                 if field in (b"first", b"last"):
                     continue
                 new = _redacted(data, wanted)
-                if new != data:
+                if new == data:
+                    continue
+                changed += 1
+                if not dry_run:
                     rewrite = encode_command(b"HSET", self._audit, field, new)
                     await self._command(rewrite, deadline - time.monotonic())
-                    changed += 1
             if at == b"0":
                 return changed
 
