@@ -257,3 +257,70 @@ def test_functions_that_are_decorated_in_turn_are_not_compared_again(url: str, m
         for number in range(50):
             once(key=f"order:{number}:{{n}}", name="charge")(lambda n: n)(n=1)
     assert len(compared) < 20, "a template that differs in each call is not compared each time"
+
+
+def deployed_table(store: Any, *functions: Any, fields: dict[str, Any] | None = None, **choices: Any) -> None:
+    """Run one process that declares the operation in a table, and decorates these functions with it."""
+    table: Any = {"charge": {"key": "charge:{n}", **(fields or {})}}
+    with Once(store, app="shop", operations=table) as once:
+        for function in functions or (by_number,):
+            once.operation("charge", **choices)(function)(n=1)
+
+
+@pytest.mark.finding("N28")
+@pytest.mark.parametrize(
+    ("fields", "choices", "said"),
+    [
+        ({"key": "order:{n}"}, {}, "key=charge:{n} and is now declared with key=order:{n}: records under the old keys"),
+        ({"window": "7d"}, {}, "window=lasting 1w: records that are completed keep their old window"),
+        ({"fingerprint": "none"}, {}, "fingerprint=all and is now declared with fingerprint=none"),
+        ({"after_crash": "park"}, {}, "after_crash=park: it applies to existing keys from their next attempt"),
+        ({}, {"lease": "5m"}, "lease=1m and is now declared with lease=5m"),
+    ],
+)
+def test_a_changed_operation_of_a_table_is_logged_once(
+    url: str, fields: dict[str, Any], choices: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    deployed_table(url)
+    deployed_table(url)
+    assert warnings(caplog) == []
+    deployed_table(url, fields=fields, **choices)
+    [line] = warnings(caplog)
+    assert line.startswith("shop/charge was declared with")
+    assert said in line
+    deployed_table(url, fields=fields, **choices)
+    assert len(warnings(caplog)) == 1, "the next process finds the new declaration"
+
+
+@pytest.mark.finding("N28")
+def test_a_changed_operation_of_a_file_is_logged(url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "onceward.toml"
+    for window in ("7d", "30d"):
+        file.write_text(f'[operations.charge]\nkey = "charge:{{n}}"\nwindow = "{window}"\n')
+        with Once(url, app="shop", operations=file) as once:
+            once.operation("charge")(by_number)(1)
+    [line] = warnings(caplog)
+    assert "window=lasting 1w and is now declared with window=lasting 4w2d" in line
+
+
+@pytest.mark.finding("N28")
+async def test_an_async_client_compares_operations_of_a_table(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def charge(n: int) -> None: ...
+
+    for key in ("charge:{n}", "order:{n}"):
+        async with AsyncOnce(url, app="shop", operations={"charge": {"key": key}}) as once:
+            await once.operation("charge")(charge)(1)
+    assert len(warnings(caplog)) == 1
+
+
+@pytest.mark.finding("N28")
+def test_functions_that_share_an_operation_of_a_table_are_no_change(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    shared = {"fingerprint": ["n"]}
+    for _ in range(2):
+        deployed_table(url, by_number, by_number_and_sum, by_reordered, fields=shared)
+        deployed_table(url, by_number_and_sum, fields=shared)
+    for _ in range(2):
+        with Once(url, app="shop", operations={"mail": {"key": "mail:{n}"}}) as once:
+            once.operation("mail")(by_number)(1)
+            once.operation("mail", lease="5m")(by_number_and_sum).outcome(1)
+    assert warnings(caplog) == []

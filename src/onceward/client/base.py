@@ -203,9 +203,13 @@ class BaseClient(ClientControls):
             )
         warn_if_never_stored(fn, operation.policy, label)
         self.keep_input_of(operation)
-        self.engine.declare(operation)
+        self.compare_later(operation)
         self.declared_functions.add(operation)
         return operation
+
+    def compare_later(self, operation: Operation, function: str = "") -> None:
+        """Compare the operation with earlier deployments before the next call. See `DeclaredOperations.add`."""
+        self.engine.declare(operation, function)
 
     def keep_input_of(self, operation: Operation) -> None:
         """Store the input of calls if the policy says so: then `recover` can finish calls without a redelivery."""

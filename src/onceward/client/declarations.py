@@ -23,9 +23,16 @@ class DeclaredOperations:
     def __init__(self) -> None:
         self._operations: dict[Scope, Operation] = {}
         self._compared: dict[Scope, list[tuple[Policy, str]]] = {}
+        self._first_functions: dict[Scope, str] = {}
 
-    def add(self, operation: Operation) -> bool:
-        """Add the operation. Return False if it is known: some programs decorate functions anew for each request."""
+    def add(self, operation: Operation, function: str = "") -> bool:
+        """Add the operation. Return False if it is known: some programs decorate functions anew for each request.
+
+        `function` is the label of a function that uses an operation of the table. If several functions use it, only the
+        first is compared: they may have different parameters and settings, and that is no change.
+        """
+        if self._first_functions.setdefault(operation.scope, function) != function:
+            return False
         known = self._compared.get(operation.scope, [])
         if len(known) >= MAX_COMPARED or _settings_of(operation) in known:
             return False
@@ -71,8 +78,8 @@ class DeclaringEngine(Engine):
 
     declared: DeclaredOperations
 
-    def declare(self, operation: Operation) -> None:
-        if self.declared.add(operation):
+    def declare(self, operation: Operation, function: str = "") -> None:
+        if self.declared.add(operation, function):
             self.prepared = False
 
     async def prepare(self) -> None:

@@ -27,7 +27,7 @@ from onceward.protocol.policy import CommonSettings, Policy, Settings
 from onceward.protocol.suggest import did_you_mean
 from onceward.protocol.window import Window, calendar, forever, lasting, parse_window, sliding
 
-from .operation import KeySource, Operation, TenantSource, versioned
+from .operation import KeySource, Operation, TenantSource, label_of, versioned
 from .settings_file import OPERATIONS, declared_operations, read_settings
 
 if TYPE_CHECKING:
@@ -169,6 +169,7 @@ def declared_operation(
     warned = not choices.keys() & {"window", "retry_span"}
     operation = client.compile_operation(fn, settings, warned=warned, **declaration.parts, **parts)
     client.keep_input_of(operation)
+    client.compare_later(operation, label_of(fn))
     return operation
 
 
