@@ -16,7 +16,9 @@ import msgspec
 from msgspec import Struct
 
 from onceward.errors import OncewardError
+from onceward.keys.fingerprint import fingerprint_key_id
 from onceward.keys.key import Key, Scope, make_key
+from onceward.keys.sources import Payload
 from onceward.operations.operation import Operation
 from onceward.operations.payload import fingerprint_text
 from onceward.protocol.capabilities import LatestStates
@@ -44,6 +46,7 @@ class StoredDeclaration(Struct, frozen=True, forbid_unknown_fields=False):
     lease: str
     key_by_position: str = ""
     arguments: str = ""
+    fingerprint_key: str = ""
 
     def changed(self, later: StoredDeclaration) -> list[str]:
         """Return the fields that another deployment changed, if the change affects existing keys."""
@@ -53,8 +56,20 @@ class StoredDeclaration(Struct, frozen=True, forbid_unknown_fields=False):
         is_explained = "key" in changed or "fingerprint" in changed or not self.arguments  # "": an earlier version
         if "arguments" in changed and is_explained:
             changed.remove("arguments")
+        if not (self.fingerprint_key and later.fingerprint_key) and "fingerprint_key" in changed:
+            changed.remove("fingerprint_key")  # "": an earlier version, or no fingerprints
         return changed
 
+    def texts(self, later: StoredDeclaration, name: str) -> tuple[str, str]:
+        """Return the values of a changed field for the log. What identifies a fingerprint_key is not logged."""
+        before, after = str(getattr(self, name)), str(getattr(later, name))
+        if name != "fingerprint_key":
+            return before, after
+        secret = "<another secret>" if before != NO_KEY else "<secret>"
+        return (before if before == NO_KEY else "<secret>"), (after if after == NO_KEY else secret)
+
+
+NO_KEY: Final = "none"
 
 CONSEQUENCES: Final = {
     "key": "records under the old keys are no longer found, so work that they protect runs again if it is delivered "
@@ -63,6 +78,9 @@ CONSEQUENCES: Final = {
     "differently → keep the old fingerprint until the windows have ended, or pass version= to start with new keys",
     "arguments": "a delivery of an existing key may be refused as a mismatch, because its fingerprint covers all of "
     "these arguments → name those of the old payload in fingerprint=, or pass version= to start with new keys",
+    "fingerprint_key": "until their windows end, deliveries of existing keys that have a fingerprint are refused as "
+    "mismatches, also if their payload is the same → use the old fingerprint_key until the windows have ended, or pass "
+    "version= to start with new keys",
     "window": "records that are completed keep their old window; only new ones get the new window",
     "after_crash": "it applies to existing keys from their next attempt; for an attempt that is running now, the "
     "stricter of both applies",
@@ -83,7 +101,19 @@ def declaration_of(operation: Operation) -> StoredDeclaration:
         lease=format_duration(policy.lease),
         key_by_position=template_text(operation, by_position=True) or source,
         arguments=", ".join(sorted(operation.payload.argument_names(operation.binding))) or "none",
+        fingerprint_key=(fingerprint_key_id(operation.fingerprint_key) or NO_KEY)
+        if _has_fingerprints(operation)
+        else "",
     )
+
+
+def _has_fingerprints(operation: Operation) -> bool:
+    """Return whether records of the operation may have fingerprints of payloads.
+
+    A key of all arguments needs none, but a consumer that handles messages with this function uses their ids as keys.
+    """
+    source = operation.source
+    return operation.uses_fingerprint or (isinstance(source, Payload) and source.is_whole)
 
 
 async def compare(store: Store, states: LatestStates, operations: Sequence[Operation]) -> None:
@@ -135,12 +165,13 @@ def _warn(operation: Operation, before: StoredDeclaration, now: StoredDeclaratio
 
     logger = logging.getLogger("onceward")
     for name in before.changed(now):
+        old, new = before.texts(now, name)
         logger.warning(
             "%s was declared with %s=%s and is now declared with %s=%s: %s",
             operation.scope.text,
             name,
-            getattr(before, name),
+            old,
             name,
-            getattr(now, name),
+            new,
             CONSEQUENCES[name],
         )

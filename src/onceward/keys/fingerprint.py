@@ -25,6 +25,8 @@ _VERSION: Final = bytes((ENCODER_VERSION,))
 FINGERPRINT_BYTES: Final = 16
 MIN_KEY_BYTES: Final = 16
 _PART: Final = b"onceward/part"
+_KEY_ID: Final = b"onceward/fingerprint-key/1"
+_KEY_ID_BYTES: Final = 2  # enough to notice a change, too few to confirm a guessed key
 _PART_BYTES: Final = 4  # enough to distinguish two arguments, too few to confirm a guessed value
 
 
@@ -46,6 +48,15 @@ def checked_fingerprint_key(key: object) -> bytes:
             hint="create one with secrets.token_bytes(32), and keep it where you keep other secrets",
         )
     return key
+
+
+def fingerprint_key_id(secret: bytes) -> str:
+    """Return a short HMAC of a constant, by which a changed key is recognised; "" without a key.
+
+    It is stored. Neither the key nor a fingerprint can be computed from it, because the constant is not the encoding of
+    a payload. It is so short that one in 65,536 guessed keys has the same value.
+    """
+    return _keyed_digest(secret, _KEY_ID).hex()[: 2 * _KEY_ID_BYTES] if secret else ""
 
 
 FINGERPRINT_OF_KEY: Final = Fingerprint(_VERSION + b"key")

@@ -53,7 +53,7 @@ class FunctionWork(Work):
         super().__init__(handler.client, handler.engine, operation.name, queue, decoding, threads=threads)
         self._handler = handler
         source = operation.source
-        self._key_is_message_id = isinstance(source, Payload) and not (source.arguments or source.exclude)
+        self._key_is_message_id = isinstance(source, Payload) and source.is_whole
 
     async def process(self, deliveries: Sequence[Delivery], in_flight: InFlight, settle: Settle) -> None:
         """Process a batch, claimed in one or a few calls. A key that occurs twice in it runs once and is replayed."""
