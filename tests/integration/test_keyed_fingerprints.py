@@ -116,3 +116,16 @@ def test_the_key_is_neither_shown_nor_pickled() -> None:
 
 def _decorated(n: int, text: str) -> int:
     return n
+
+
+@pytest.mark.finding("N28")
+@pytest.mark.parametrize("kind", SITES)
+def test_a_retry_of_an_http_request_after_a_changed_key_is_a_mismatch_that_names_the_cause(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = MemoryStore()
+    for secret, status in ((SECRET, 201), (b"t" * 32, 422)):
+        site = SITES[kind](store=store, client={"fingerprint_key": secret})
+        assert site.ask().status == status
+        site.close()
+    assert any("mismatch" in one and "fingerprint_key has changed" in one for one in caplog.messages)

@@ -203,11 +203,11 @@ class BaseClient(ClientControls):
             )
         warn_if_never_stored(fn, operation.policy, label)
         self.keep_input_of(operation)
-        self.compare_later(operation)
+        self._compare_later(operation)
         self.declared_functions.add(operation)
         return operation
 
-    def compare_later(self, operation: Operation, function: str = "") -> None:
+    def _compare_later(self, operation: Operation, function: str = "") -> None:
         """Compare the operation with earlier deployments before the next call. See `DeclaredOperations.add`."""
         self.engine.declare(operation, function)
 

@@ -18,7 +18,6 @@ from msgspec import Struct
 from onceward.errors import OncewardError
 from onceward.keys.fingerprint import fingerprint_key_id
 from onceward.keys.key import Key, Scope, make_key
-from onceward.keys.sources import Payload
 from onceward.operations.operation import Operation
 from onceward.operations.payload import fingerprint_text
 from onceward.protocol.capabilities import LatestStates
@@ -112,8 +111,7 @@ def _has_fingerprints(operation: Operation) -> bool:
 
     A key of all arguments needs none, but a consumer that handles messages with this function uses their ids as keys.
     """
-    source = operation.source
-    return operation.uses_fingerprint or (isinstance(source, Payload) and source.is_whole)
+    return operation.uses_fingerprint or operation.is_keyed_by_all_arguments
 
 
 async def compare(store: Store, states: LatestStates, operations: Sequence[Operation]) -> None:

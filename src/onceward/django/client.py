@@ -86,10 +86,10 @@ class LazyClient(BaseClient):
         self._follow_operation(operation, lambda client: client.compile_operation(fn, settings, warned=True, **options))
         return operation
 
-    def compare_later(self, operation: Operation, function: str = "") -> None:
+    def _compare_later(self, operation: Operation, function: str = "") -> None:
         """Compare the operation, unless a test overrides the setting: that is no deployment."""
         if not self._is_copy:
-            super().compare_later(operation, function)
+            super()._compare_later(operation, function)
 
     def _follow_operation(self, operation: Operation, declare: Callable[[Any], Operation]) -> None:
         """Let the operation follow the setting: it becomes what `declare(client)` returns then."""

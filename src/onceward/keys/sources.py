@@ -119,11 +119,6 @@ class Payload:
         self._paths = {path: parse_path(path) for path in self.exclude}
         self._checked_paths: set[str] = set()  # paths that occurred or were warned about
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether it is the source without `key=`: all arguments, with nothing left out."""
-        return not (self.arguments or self.exclude)
-
     def __repr__(self) -> str:
         return f"Payload({self.arguments!r}, exclude={self.exclude!r})"
 

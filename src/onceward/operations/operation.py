@@ -15,7 +15,7 @@ from onceward.errors import ConfigurationError, InvalidKey, MissingKey
 from onceward.keys.fingerprint import FINGERPRINT_OF_KEY, fingerprint, hash_arguments
 from onceward.keys.key import Key, Scope, make_key
 from onceward.keys.small import is_small
-from onceward.keys.sources import Call, Content, Source, source_for
+from onceward.keys.sources import Call, Content, Payload, Source, source_for
 from onceward.keys.template import Template
 from onceward.protocol.policy import Policy
 from onceward.results.cipher import Cipher
@@ -84,6 +84,11 @@ class Operation:
     def has_tenants(self) -> bool:
         """Whether each call may have its own tenant."""
         return self._tenant is not None
+
+    @property
+    def is_keyed_by_all_arguments(self) -> bool:
+        """Whether the key contains all arguments, as it does without `key=`."""
+        return isinstance(self.source, Payload) and not (self.source.arguments or self.source.exclude)
 
     def drop_function(self) -> None:
         """Drop the reference to the function.

@@ -169,7 +169,7 @@ def declared_operation(
     warned = not choices.keys() & {"window", "retry_span"}
     operation = client.compile_operation(fn, settings, warned=warned, **declaration.parts, **parts)
     client.keep_input_of(operation)
-    client.compare_later(operation, label_of(fn))
+    client._compare_later(operation, label_of(fn))  # noqa: SLF001 (shared with the clients)
     return operation
 
 

@@ -16,7 +16,6 @@ from onceward.engine.runner import execute, is_protected
 from onceward.errors import ConfigurationError, MissingKey
 from onceward.keys.fingerprint import fingerprint, hash_arguments
 from onceward.keys.key import Scope, make_key
-from onceward.keys.sources import Payload
 from onceward.operations.decorator import BaseFunction
 from onceward.protocol.message_note import MESSAGE
 from onceward.protocol.outcome import Outcome
@@ -52,8 +51,7 @@ class FunctionWork(Work):
         decoding = decode or decoder(operation.fn, names[0])
         super().__init__(handler.client, handler.engine, operation.name, queue, decoding, threads=threads)
         self._handler = handler
-        source = operation.source
-        self._key_is_message_id = isinstance(source, Payload) and source.is_whole
+        self._key_is_message_id = operation.is_keyed_by_all_arguments
 
     async def process(self, deliveries: Sequence[Delivery], in_flight: InFlight, settle: Settle) -> None:
         """Process a batch, claimed in one or a few calls. A key that occurs twice in it runs once and is replayed."""
