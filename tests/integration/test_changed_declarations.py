@@ -317,7 +317,6 @@ async def test_an_async_client_compares_operations_of_a_table(url: str, caplog: 
     assert len(warnings(caplog)) == 1
 
 
-@pytest.mark.finding("N28")
 def test_functions_that_share_an_operation_of_a_table_are_no_change(url: str, caplog: pytest.LogCaptureFixture) -> None:
     shared = {"fingerprint": ["n"]}
     for _ in range(2):
