@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from onceward.errors import StoreBroken
+from onceward.errors import RecordBroken
 from onceward.protocol.audit import AuditSignature
 from onceward.protocol.capabilities import Erasure
 from onceward.protocol.erasure import ErasureFilter, FoundEntity
@@ -86,7 +86,7 @@ def _decode_entity(id: bytes, data: bytes | None, now: int) -> FoundEntity | Non
     """Return the entity of a state. Invalid content must not prevent the erasure of other entities."""
     try:
         state = decode_state(id, data, now)
-    except StoreBroken:
+    except RecordBroken:
         return FoundEntity(id, "", "", readable=False)
     return None if state is None else FoundEntity(id, state.scope, state.entity)
 
@@ -95,6 +95,6 @@ def _redacted(data: bytes, wanted: ErasureFilter) -> bytes:
     """Return a stored audit entry as it is after the erasure."""
     try:
         entry = decode_entry(data)
-    except StoreBroken:
+    except RecordBroken:
         return UNREADABLE_ENTRY
     return redact_entry(data) if entry.key and wanted.selects(entry.scope, entry.key) else data

@@ -237,7 +237,7 @@ def entry_or_stub(data: bytes) -> AuditEntry:
     """Decode an entry. One with invalid content is listed as `unreadable`, so that it does not hide the others."""
     try:
         return decode_entry(data)
-    except StoreBroken:
+    except RecordBroken:
         return decode_entry(UNREADABLE_ENTRY)
 
 
