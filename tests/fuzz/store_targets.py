@@ -93,7 +93,7 @@ Document: Any = documents.Document.pb()
 
 
 def document(fields: dict[Any, Any]) -> bytes:
-    content: bytes = Document(fields=nest_fields(fields)).SerializeToString()
+    content: bytes = Document(fields=nest_fields(fields)).SerializeToString(deterministic=True)
     return content
 
 
