@@ -70,7 +70,10 @@ def test_erase_by_key_does_not_match_longer_keys() -> None:
     assert "to erase: 1 record, 0 latest states; the tenant in 0 counter rows; the key in 1 audit entry" in shown
     assert as_json("erase", "--key", "mail:jane", "--yes")["audit_entries"] == 1
     assert [one["key"] for one in as_json("ls", "--prefix", "mail:jan")] == ["mail:janet"]
-    assert "by key" in call("audit").stdout
+    shown = call("audit", "-o", "table").stdout
+    assert "erase by key" in shown
+    assert "1 record\n" in shown
+    assert shown.count("COMPLETED → FREE") == 2, "the redacted entry keeps its change"
 
 
 @pytest.mark.finding("N28")
