@@ -160,9 +160,47 @@ def test_the_token_of_a_nats_url_is_hidden() -> None:
     assert SECRET not in text_of(refused.value)
 
 
+@pytest.mark.finding("N39")
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"nat://{SECRET}@host:4222",
+        f"nats:/{SECRET}@host:4222",
+        f"nats:///{SECRET}@host:4222",
+        f"nats:// {SECRET}@host:4222",
+        f"NATS://{SECRET}@host:4222",
+        f"'nats://{SECRET}@host:4222'",
+        f'"nats://{SECRET}@host:4222"',
+        f" nats://{SECRET}@host:4222",
+        f"nats://{SECRET}/x@host:4222",
+        f"nats://a@{SECRET}@host:4222",
+        f"nats://u:a@{SECRET}@host:4222",
+        f"nats://{SECRET}@host,nats://{SECRET}@host:4222",
+        f"nats://{SECRET}@host,{SECRET}@host:4222",
+        f"nats://{SECRET}@host, {SECRET}@host:4222",
+        f"nats://host,nats://{SECRET}@host:4222",
+        f"nats://host:4222,nats://{SECRET}@host:4222",
+        f"postgresql://u:a@{SECRET}@host:4222",
+        f"postgresql:///u:{SECRET}@host:4222",
+    ],
+)
+def test_a_token_is_hidden_in_malformed_urls_and_in_lists_of_servers(url: str) -> None:
+    for text in (url_without_secrets(url), text_without_secrets(url), text_without_secrets(f"no server at {url}, why")):
+        assert SECRET not in text
+        assert "@host:4222" in text
+    with pytest.raises(ConfigurationError) as refused:
+        open_queue(url)
+    assert SECRET not in text_of(refused.value)
+
+
 def test_what_is_no_password_stays_readable() -> None:
     for url in ("postgresql://me@db:5432/shop", "sqlite:///a:b.db", "redis://[::1]:6379/0", "memory://", "onceward.db"):
         assert url_without_secrets(url) == url
     assert url_without_secrets("postgresql://me:x@db/shop") == "postgresql://me:***@db/shop"
+    for url in ("POSTGRESQL://me@db/shop", "postgresql+asyncpg://me@db/shop", "C:/Users/me@work/a.db", "me@work"):
+        assert text_without_secrets(f"see {url}, or retry") == f"see {url}, or retry"
+    assert url_without_secrets("POSTGRESQL://me@db/shop") == "POSTGRESQL://me@db/shop"
+    assert SECRET not in text_without_secrets(f"sqlite:///a.db,nats://{SECRET}@host:4222")
+    assert text_without_secrets("sqlite:///a:b@c.db is locked") == "sqlite:///a:b@c.db is locked"
     message = "pass key=order.id, see postgresql://me:x@db/shop?sslpassword=y&a=1"
     assert text_without_secrets(message) == "pass key=order.id, see postgresql://me:***@db/shop?sslpassword=***&a=1"

@@ -13,8 +13,8 @@ HIDDEN: Final = "***"
 
 _FILES: Final = ("sqlite:///", "duckdb:///", "file:///", "unix:///")
 
-_TOKEN_SCHEMES: Final = ("nats", "tls", "ws", "wss")
-"""Schemes of NATS: a user name without a password is a token."""
+_USER_SCHEMES: Final = ("postgresql", "postgres", "mysql", "redis", "rediss", "unix", "amqp", "amqps")
+"""Only here is a user name without a password shown. In other URLs it may be a token, as in those of NATS."""
 
 _HIDDEN_WORD: Final = "pass|secret|token|key|pwd|credential"
 _HIDDEN_NAME: Final = rf"[\w.-]*(?:{_HIDDEN_WORD})[\w.-]*"
@@ -22,8 +22,9 @@ _is_hidden = re.compile(_HIDDEN_WORD, re.IGNORECASE).search
 _setting_names = re.compile(r"(?<![^\s&?;=#/])[^\s&?;=#/]++").finditer
 _is_assigned = re.compile(r"\s*=").match
 _hide_in_text = re.compile(rf"([?&]{_HIDDEN_NAME}=|\b\w*password=)[^&\s'\"]+", re.IGNORECASE).sub
-_hide_passwords = re.compile(r"(://[^:/?#@\s]*:)\S*@").sub
-_hide_tokens = re.compile(rf"\b((?:{'|'.join(_TOKEN_SCHEMES)})://)[^:/?#@\s]+@", re.IGNORECASE).sub
+_replace_words = re.compile(r"(?:\S*:/+\s+)?\S+(?:(?<=,)\s+[^\s@]+@\S*)*").sub
+"""A word may be a malformed URL with a space after its slashes, or a list of URLs separated by commas."""
+_url_starts = re.compile(r"(?<![\w+.-])([\w+.-]*+)(:/+)").finditer
 _user = re.compile(r"(?:[\w.+-]|%(?!3A))*(?=:|%3A|\Z)", re.IGNORECASE).match
 
 
@@ -36,15 +37,20 @@ def url_without_secrets(url: str) -> str:
         scheme, rest = "", url
     before, at, after = rest.rpartition("@")
     if at:
-        user = _user(before) if separator else None
-        if user is None or (user.end() == len(before) and scheme.lower() in _TOKEN_SCHEMES):
-            before = HIDDEN
-        elif user.end() < len(before):
-            before = f"{user[0]}:{HIDDEN}"
-        rest = f"{before}@{after}"
+        rest = f"{_shown_user(scheme, before) if separator else HIDDEN}@{after}"
     elif separator and ":" in rest and not _ends_in_port(rest):
         rest = f"{rest.partition(':')[0]}:{HIDDEN}"  # the host is missing: this may be a password
     return _hide_settings(f"{scheme}{separator}{rest}")
+
+
+def _shown_user(scheme: str, before: str) -> str:
+    """Return what is shown of the part between `scheme://` and the last @: at most the user name."""
+    user = _user(before)
+    if user is None:
+        return HIDDEN
+    if user.end() < len(before):
+        return f"{user[0]}:{HIDDEN}"
+    return before if scheme.lower().partition("+")[0] in _USER_SCHEMES else HIDDEN
 
 
 def _hide_settings(url: str) -> str:
@@ -85,8 +91,23 @@ def setting_name_without_secrets(name: str, url: str) -> str:
 
 def text_without_secrets(text: str) -> str:
     """Return a message without the passwords of the URLs in it. A password may contain an @, so it ends at the last."""
-    text = _hide_tokens(rf"\1{HIDDEN}@", _hide_passwords(rf"\1{HIDDEN}@", text))
-    return _hide_in_text(rf"\1{HIDDEN}", text)
+    return _hide_in_text(rf"\1{HIDDEN}", _replace_words(_hide_in_word, text))
+
+
+def _hide_in_word(match: re.Match[str]) -> str:
+    word = match[0]
+    if "@" not in word:
+        return word
+    for start in _url_starts(word):
+        scheme, slashes = start.groups()
+        if f"{scheme.lower()}{slashes}" in _FILES or len(scheme) == 1:  # a path; one letter is a drive of Windows
+            continue
+        before, at, after = word[start.end() :].rpartition("@")
+        if not at:
+            return word
+        shown = _shown_user(scheme, before) if slashes == "://" else HIDDEN
+        return f"{word[: start.end()]}{shown}@{after}"
+    return word
 
 
 def _ends_in_port(rest: str) -> bool:
