@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from onceward import ConfigurationError, Failed, Once, OutcomeUnknown, RecordState, not_applied, verify
-from onceward.errors import LeaseOverdue
+from onceward.errors import (
+    InputNotStored,
+    InvalidKey,
+    LeaseOverdue,
+    OncewardError,
+    PreviouslyFailed,
+    ResultCorrupt,
+    StoreUnavailable,
+)
 from onceward.stores import MemoryStore
 from tests.clients import Backend, SyncClient
 from tests.integration.test_interrupted_looks import a_crash
@@ -43,6 +51,41 @@ def test_a_retry_delay_that_raises_is_logged_without_its_message(client: SyncCli
     [event] = hasty.events_named("retry_delay_failed")
     assert event.error.startswith(f"LookupError in {__name__}.")
     assert "ada@example.org" not in event.error
+
+
+@pytest.mark.finding("N25")
+@pytest.mark.parametrize("error", [PreviouslyFailed, ResultCorrupt, InvalidKey, InputNotStored, OncewardError])
+def test_errors_of_onceward_that_may_quote_content_are_logged_without_their_message(
+    client: SyncClient, error: type[OncewardError]
+) -> None:
+    def delay(_attempt: int) -> float:
+        raise error("no customer ada@example.org")
+
+    hasty = client.another(retry_delay=delay)
+    with pytest.raises(ValueError, match="out of stock"):
+        hasty.run("order 7", sell)
+    [event] = hasty.events_named("retry_delay_failed")
+    assert event.error.startswith(f"{error.__name__} in {__name__}.")
+    assert "ada@example.org" not in event.error
+
+
+@pytest.mark.finding("N25")
+@pytest.mark.parametrize("error", [StoreUnavailable, ConfigurationError])
+def test_errors_of_the_store_and_of_settings_are_logged_with_their_message(
+    client: SyncClient, error: type[OncewardError]
+) -> None:
+    def delay(_attempt: int) -> float:
+        raise error("the server is down")
+
+    hasty = client.another(retry_delay=delay)
+    with pytest.raises(ValueError, match="out of stock"):
+        hasty.run("order 7", sell)
+    [event] = hasty.events_named("retry_delay_failed")
+    assert event.error == f"{error.__name__}: the server is down"
+
+
+def sell() -> None:
+    raise ValueError("out of stock")
 
 
 def test_an_async_find_is_refused_where_nothing_can_await_it() -> None:

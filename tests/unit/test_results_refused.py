@@ -10,6 +10,7 @@ import enum
 import pathlib
 import threading
 import types
+import typing
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,7 +19,7 @@ import ormsgpack
 import pytest
 
 from onceward.results.result_type import MAX_DEPTH, ResultType, Unstorable
-from tests.unit.result_classes import Names, Node, Order, OrderLine, Point, Words
+from tests.unit.result_classes import Names, Node, Open, Order, OrderLine, Point, Words
 from tests.unit.result_values import ANYTHING, assert_comes_back
 
 
@@ -106,6 +107,47 @@ def test_the_refusal_says_where_and_why() -> None:
         ResultType(dict[str, list[Order]]).encode({"orders": [1, Order(1, [Opaque()])]})  # type: ignore[list-item]
     with pytest.raises(Unstorable, match=r"Point is not named in the return annotation"):
         ANYTHING.encode(Point(1))
+
+
+@pytest.mark.finding("N25")
+def test_the_refusal_for_logs_names_no_attribute_because_its_name_may_be_payload() -> None:
+    line = OrderLine("a", decimal.Decimal(1))
+    setattr(line, "ada@example.org", 1)
+    with pytest.raises(Unstorable, match=r"has 'ada@example\.org' outside") as refused:
+        ResultType(OrderLine).encode(line)
+    assert (
+        refused.value.public == "result: tests.unit.result_classes:OrderLine has attributes outside its declared fields"
+    )
+
+
+class Quoting(msgspec.Struct):
+    """Its `__post_init__` rejects an instance only when it is decoded, and quotes its value."""
+
+    name: str
+    born: typing.ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        type(self).born += 1
+        if self.born > 1:
+            raise TypeError(f"{self.name} is not a name")
+
+
+@pytest.mark.finding("N25")
+def test_the_refusal_of_a_struct_that_cannot_be_rebuilt_quotes_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Quoting, "born", 0)
+    with pytest.raises(Unstorable) as refused:
+        ResultType(Quoting).encode(Quoting("ada@example.org"))
+    assert "ada@example.org" not in f"{refused.value} {refused.value.public}"
+    assert "cannot be rebuilt: TypeError" in str(refused.value)
+
+
+@pytest.mark.finding("N25")
+def test_the_refusal_for_logs_names_no_field_that_a_pydantic_model_was_given() -> None:
+    model = Open(A=1)
+    model.__dict__["ada@example.org"] = 1
+    with pytest.raises(Unstorable, match=r"no field 'ada@example\.org'") as refused:
+        ResultType(Open).encode(model)
+    assert "ada@example.org" not in refused.value.public
 
 
 def test_hidden_state_is_refused_rather_than_lost() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from types import CodeType
 
-from onceward.errors import OncewardError
+from onceward.errors import ConfigurationError, InputNotStored, InvalidKey, StoreError
 
 MAX_MESSAGE_LENGTH = 500  # enough to recognise an error; the full traceback is in the application's log
 
@@ -18,8 +18,8 @@ def format_error(error: BaseException) -> str:
 
 
 def error_for_log(error: BaseException) -> str:
-    """Return the error as text for an event. Only errors of Onceward keep their message: others may quote a payload."""
-    if isinstance(error, OncewardError):
+    """Return the error as text for an event. Other errors than these may quote keys, results or payloads."""
+    if isinstance(error, StoreError | ConfigurationError) and not isinstance(error, InvalidKey | InputNotStored):
         return format_error(error)
     place = raised_in(error)
     name = type(error).__qualname__

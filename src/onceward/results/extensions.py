@@ -76,9 +76,11 @@ class NotStored:
 class Unstorable(Exception):
     """The value cannot be stored and restored exactly. The message says why, and where in the result."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, public_reason: str = "") -> None:
+        """`public_reason` replaces a `reason` that may quote payload."""
         super().__init__(reason)
         self.reason = reason
+        self.public_reason = public_reason or reason
         self.path = ""
         self.public_path = ""
 
@@ -90,8 +92,8 @@ class Unstorable(Exception):
 
     @property
     def public(self) -> str:
-        """The message for records and logs: without keys of dicts, which may be payload."""
-        return f"result{self.public_path}: {self.reason}"
+        """The message for records and logs: without keys of dicts and names of attributes, which may be payload."""
+        return f"result{self.public_path}: {self.public_reason}"
 
     def __str__(self) -> str:
         return f"result{self.path}: {self.reason}"

@@ -21,7 +21,7 @@ State = dict[str, Any]
 
 
 class HiddenState(Exception):
-    """An instance has state outside its declared fields."""
+    """An instance has state outside its declared fields. Its name may be payload, so logs must not show the message."""
 
 
 class FieldsChanged(Exception):
@@ -108,6 +108,9 @@ def _struct(cls: type) -> _TakeAndBuild | None:
     if not issubclass(cls, msgspec.Struct):
         return None
     names: tuple[str, ...] = cls.__struct_fields__
+    defaults = cls.__struct_defaults__
+    begin = len(names) - len(defaults)
+    required = [name for i, name in enumerate(names) if i < begin or defaults[i - begin] is msgspec.NODEFAULT]
     hidden = _hidden_state(cls, names)
 
     def take(struct: Any) -> State:
@@ -116,10 +119,10 @@ def _struct(cls: type) -> _TakeAndBuild | None:
 
     def build(state: State) -> Any:
         _refuse_unknown(state, names)
-        try:
-            struct = cls(**state)
-        except TypeError as error:
-            raise FieldsChanged(str(error)) from error
+        missing = [name for name in required if name not in state]
+        if missing:
+            raise FieldsChanged(f"field {missing[0]!r} is missing and has no default")
+        struct = cls(**state)
         for name, value in state.items():  # __post_init__ may have changed them
             msgspec.structs.force_setattr(struct, name, value)
         return struct

@@ -82,7 +82,7 @@ class ResultType:
         except RecursionError:
             raise Unstorable(f"it is nested deeper than {MAX_DEPTH} levels, or contains itself") from None
         except ResultCorrupt as error:
-            raise Unstorable(f"it cannot be rebuilt: {error}") from error
+            raise Unstorable(f"it cannot be rebuilt: {error}", "an instance of its class cannot be rebuilt") from error
         except Exception as error:  # the effect is done: a bug in the class of a result must not fail the call
             raise Unstorable(f"reading it raised {type(error).__name__}") from error
         return data

@@ -109,7 +109,7 @@ class Writer:
         try:
             state = shape.take(value)
         except HiddenState as error:
-            raise Unstorable(str(error)) from None
+            raise Unstorable(str(error), f"{shape.name} has attributes outside its declared fields") from None
         self.objects += 1
         return ormsgpack.Ext(Tag.OBJECT, pack([shape.name, self._fields(state, depth, ".{}")]))
 
