@@ -12,6 +12,7 @@ import pytest
 
 from onceward import ConfigurationError, RecordState
 from onceward.administration import ListingFilter, Visible
+from onceward.administration.listing import encode_cursor
 from onceward.protocol.audit import AuditFilter
 from onceward.protocol.ports import Filter
 from onceward.runtime.threads import run
@@ -148,6 +149,65 @@ def test_a_cursor_of_another_store_is_refused(client: SyncClient) -> None:
         client.drive(store.listing.newest(ListingFilter(), cursor=listed, limit=2, timeout=30))
     with pytest.raises(ConfigurationError, match="not a cursor of this store"):
         client.drive(store.scan(Filter(states=(FAILED,)), cursor=scanned, limit=2, timeout=30))
+
+
+FORGED: tuple[Any, ...] = (
+    b"\xff",
+    b"",
+    b"..",
+    b"a/b",
+    b"x" * 1501,
+    b"0 x",
+    b"99999999999999999999 0",
+    b"\xc1",
+    b"\x93\xa1\xff\x01\x01",  # invalid UTF-8 in MessagePack
+    b"\x93\xc4\x010\x90" + b"\x91" * 9_000,
+    msgspec.msgpack.encode((b"x",)),
+    msgspec.msgpack.encode((b"99999999999999999999",)),
+)
+TOO_LARGE = 2**63
+
+
+@pytest.mark.finding("N28")
+@pytest.mark.parametrize("forged", FORGED, ids=range(len(FORGED)))
+def test_a_forged_cursor_is_refused_like_other_cursors_that_are_not_of_this_store(
+    client: SyncClient, forged: bytes
+) -> None:
+    """A cursor that is only an id is accepted: it may be any bytes."""
+    store = client.once.store
+    fill(client)
+    lists = [
+        lambda: store.scan(Filter(), cursor=forged, limit=2, timeout=30),
+        lambda: store.scan(Filter(states=(FAILED,)), cursor=forged, limit=2, timeout=30),
+        lambda: store.latest.entities("shop/trucks", cursor=forged, limit=2, timeout=30),
+    ]
+    if store.listing is not None:
+        lists.append(lambda: store.listing.newest(ListingFilter(), cursor=forged, limit=2, timeout=30))
+    refusals = []
+    for begin in lists:
+        try:
+            client.drive(begin())
+        except ConfigurationError as error:
+            refusals.append(str(error))
+    assert refusals or store.listing is None
+    assert all("not a cursor of this store" in text for text in refusals)
+
+
+@pytest.mark.finding("N28")
+@pytest.mark.parametrize("token", [1, TOO_LARGE])
+def test_a_cursor_with_a_number_that_fits_into_no_column_is_refused(client: SyncClient, token: int) -> None:
+    store = client.once.store
+    if store.listing is None or not store.name.startswith(("sqlite", "postgresql")):
+        pytest.skip("its cursors have another form")
+    fill(client)
+    number: object = TOO_LARGE if store.name.startswith("sqlite") else b"id" if token == TOO_LARGE else TOO_LARGE
+    listed, scanned = (msgspec.msgpack.encode(one) for one in ((token, number), ("FAILED", token, number)))
+    with pytest.raises(ConfigurationError, match="not a cursor of this store"):
+        client.drive(store.listing.newest(ListingFilter(), cursor=listed, limit=2, timeout=30))
+    with pytest.raises(ConfigurationError, match="not a cursor of this store"):
+        client.drive(store.scan(Filter(states=(FAILED,)), cursor=scanned, limit=2, timeout=30))
+    with pytest.raises(ConfigurationError, match="not a cursor of this store"):
+        admin_of(client).parked(cursor=encode_cursor(listed))
 
 
 class Word(StrEnum):

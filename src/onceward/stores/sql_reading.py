@@ -376,6 +376,6 @@ def decode_position(reader: Reader, cursor: bytes, kind: Any) -> Any:
         position = msgspec.msgpack.decode(cursor, type=kind)
         if isinstance(position[-1], reader.dialect.row_id_type):
             return position
-    except msgspec.MsgspecError as error:
+    except (ValueError, RecursionError) as error:  # not only MsgspecError: invalid UTF-8 raises UnicodeDecodeError
         problem = error
     raise ConfigurationError("this is not a cursor of this store", hint="start with the first page") from problem

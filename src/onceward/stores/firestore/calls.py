@@ -13,7 +13,7 @@ from google.cloud.firestore_v1.types import query as queries
 from google.cloud.firestore_v1.types import write as writes
 from grpc import StatusCode
 
-from onceward.errors import StoreUnavailable
+from onceward.errors import ConfigurationError, StoreUnavailable
 
 from . import errors as faults
 from .address import FirestoreAddress
@@ -21,6 +21,7 @@ from .cache import FirestoreCache, Now
 from .documents import Changes, Fields
 from .errors import FirestoreError
 from .layout import Path
+from .names import MAX_ID_BYTES
 from .transport import FirestoreTransport
 from .values import ArrayValue, MapValue, Value, micros, value_at
 
@@ -62,6 +63,17 @@ class FoundDocument(NamedTuple):
     name: str
     fields: Fields
     version: Any
+
+
+def document_at(cursor: bytes) -> FoundDocument:
+    """Return the document after which a page starts, without its fields. Raise ConfigurationError for other bytes."""
+    try:
+        name = cursor.decode()
+    except UnicodeDecodeError:
+        name = ""
+    if name in ("", ".", "..") or "/" in name or len(cursor) > MAX_ID_BYTES:
+        raise ConfigurationError("this is not a cursor of this store", hint="start with the first page")
+    return FoundDocument(name, {}, None)
 
 
 class FirestoreCalls:

@@ -25,7 +25,7 @@ from onceward.protocol.latest import (
 )
 
 from . import values
-from .calls import MAX_CALL_BYTES, READS_PER_CALL, FoundDocument, where
+from .calls import MAX_CALL_BYTES, READS_PER_CALL, FoundDocument, document_at, where
 from .documents import Changes
 from .errors import CONFLICT_CODES, FirestoreError
 from .latest_documents import MAX_SHOWN_BYTES, DocumentPath, LatestDocuments
@@ -158,7 +158,7 @@ class FirestoreLatest(OpenedStore):
         with self._call(timeout) as deadline:
             states = self._states
             condition = where(states.scope_path, "EQUAL", values.text(scope))
-            last = None if cursor is None else FoundDocument(cursor.decode(), {}, None)
+            last = None if cursor is None else document_at(cursor)
             page, _ = await self._calls.page(states.states_in, deadline, after=last, limit=limit, where=condition)
             found = [states.state(one.fields) for one in page]
             present = [one for one in found if one.value is not None]

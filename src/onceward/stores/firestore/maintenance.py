@@ -14,7 +14,7 @@ from onceward.protocol.record import Record, RecordState
 
 from . import audit as trail
 from . import values
-from .calls import PAGE, Cursor, FoundDocument, all_of, order_by, where
+from .calls import PAGE, Cursor, FoundDocument, all_of, document_at, order_by, where
 from .errors import CONFLICT_CODES, FirestoreError
 from .opened import OpenedStore
 from .values import ArrayValue, Value
@@ -33,7 +33,7 @@ class FirestoreMaintenance(OpenedStore):
         """Return records in the order of document ids. Filters by age and prefix here: that needs no index."""
         found: list[Record] = []
         names: list[str] = []
-        last = None if cursor is None else FoundDocument(cursor.decode(), {}, None)
+        last = None if cursor is None else document_at(cursor)
         most = min(PAGE, limit + 1)
         conditions = self._conditions(wanted)
         clauses = {"where": all_of(conditions)} if conditions else {}

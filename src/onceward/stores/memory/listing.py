@@ -34,7 +34,7 @@ class MemoryListing(MemoryRecords):
     async def newest(self, wanted: ListingFilter, *, cursor: bytes | None, limit: int, timeout: float) -> ListingPage:
         try:
             after = None if cursor is None else _decode(cursor)
-        except msgspec.MsgspecError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigurationError("this is not a cursor of this store", hint="start with the first page") from error
         chosen = self._chosen(lambda one: wanted.matches(one) and (after is None or _newest(one) > after), limit + 1)
         more = len(chosen) > limit

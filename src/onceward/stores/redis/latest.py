@@ -15,7 +15,7 @@ from onceward.errors import ConfigurationError, RecordBroken, VersionSkew
 from onceward.protocol.latest import DedupMark, EntityState, EventDelivery, LatestDecision, LatestResult, Retention
 
 from .calls import MAX_BATCH, RedisCalls
-from .maintenance import key_pattern
+from .maintenance import MAX_POSITION_DIGITS, is_scan_position, key_pattern, not_a_cursor
 from .records import EDITED, INVALID, NEWEST, TIME, encode_text
 from .scripts import encode_command
 
@@ -92,10 +92,9 @@ class RedisLatest(RedisCalls):
         `limit`. Entities that are written during the listing may be listed twice.
         """
         deadline = time.monotonic() + timeout
-        at, skip = (cursor or b"0 0").split()
+        at, begin = _position_of(cursor or b"0 0")
         following, keys = await self._scan_keys(at, limit, timeout)
         ids = sorted({key[len(self._state) :] for key in keys})
-        begin = int(skip)
         found = await self.read_latest(ids[begin : begin + limit], timeout=deadline - time.monotonic())
         present = [one for one in found if one is not None and one.value is not None and one.scope == scope]
         if begin + limit < len(ids):
@@ -130,6 +129,13 @@ class RedisLatest(RedisCalls):
         if len(data) > count:
             raise await self._store_error(data[count:].decode("utf-8", "replace"))
         return [RESULTS[answer] for answer in data]
+
+
+def _position_of(cursor: bytes) -> tuple[bytes, int]:
+    at, separator, skip = cursor.partition(b" ")
+    if not (separator and is_scan_position(at) and skip.isdigit() and len(skip) <= MAX_POSITION_DIGITS):
+        raise not_a_cursor()
+    return at, int(skip)
 
 
 def _chunks(deliveries: Sequence[EventDelivery]) -> Iterator[list[int]]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from onceward.errors import RecordBroken, StoreUnavailable
+from onceward.errors import ConfigurationError, RecordBroken, StoreUnavailable
 from onceward.protocol.audit import AuditEntry, AuditFilter, matches_filter
 from onceward.protocol.ports import SORT_KEYS, Filter, Page, SortOrder
 from onceward.protocol.record import Record, RecordState
@@ -36,6 +36,7 @@ MAX_REPLY_BYTES: Final = 1 << 20
 
 ENTRY: Final = Struct("<3QI2B4I")
 START = END = b"0"  # cursors of SCAN
+MAX_POSITION_DIGITS: Final = 20
 
 _special = re.compile(rb"[\\*?\[\]^]")
 
@@ -94,7 +95,7 @@ async def scan(store: RedisStore, wanted: Filter, cursor: bytes | None, limit: i
     deadline = CallDeadline(store.name, timeout)
     found: list[Record] = []
     unreadable: list[str] = []
-    position = ScanCursor() if cursor is None else _decode_cursor(cursor)
+    position = ScanCursor() if cursor is None else _position_of(cursor)
     while True:
         step = await _scan_step(store, wanted, position, limit - len(found), deadline, light=False)
         found += step.records
@@ -104,6 +105,25 @@ async def scan(store: RedisStore, wanted: Filter, cursor: bytes | None, limit: i
         position = step.cursor
         if len(found) >= limit:
             return Page(found, _encode_cursor(position), step.now, tuple(unreadable))
+
+
+def _position_of(cursor: bytes) -> ScanCursor:
+    try:
+        position = _decode_cursor(cursor)
+    except (ValueError, RecursionError) as error:
+        raise not_a_cursor() from error
+    if not is_scan_position(position.at):
+        raise not_a_cursor()
+    return position
+
+
+def is_scan_position(at: bytes) -> bool:
+    """Return whether the server's SCAN accepts it: a number of 64 bits."""
+    return at.isdigit() and len(at) <= MAX_POSITION_DIGITS and int(at) < 1 << 64
+
+
+def not_a_cursor() -> ConfigurationError:
+    return ConfigurationError("this is not a cursor of this store", hint="start with the first page")
 
 
 async def first(store: RedisStore, wanted: Filter, order: SortOrder, limit: int, timeout: float) -> Page:
