@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -176,7 +176,7 @@ def test_a_forged_cursor_is_refused_like_other_cursors_that_are_not_of_this_stor
     """A cursor that is only an id is accepted: it may be any bytes."""
     store = client.once.store
     fill(client)
-    lists = [
+    lists: list[Callable[[], Any]] = [
         lambda: store.scan(Filter(), cursor=forged, limit=2, timeout=30),
         lambda: store.scan(Filter(states=(FAILED,)), cursor=forged, limit=2, timeout=30),
         lambda: store.latest.entities("shop/trucks", cursor=forged, limit=2, timeout=30),
