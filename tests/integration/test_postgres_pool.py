@@ -59,6 +59,15 @@ def test_a_call_without_a_server_says_that_it_cannot_connect_instead_of_waiting(
                 once.run("key", lambda: None)
 
 
+@pytest.mark.finding("N76")
+def test_the_error_of_a_server_that_is_down_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with Once(NO_SERVER, lease="60s") as once, pytest.raises(StoreUnavailable) as down:
+        once.run("key", lambda: None)
+    for text in (str(down.value), *caplog.messages):
+        assert not {"\n", "\t"} & set(text)
+    assert "Connection refused Is the server running on that host" in str(down.value)
+
+
 def test_a_call_that_finds_all_connections_busy_waits_until_its_timeout_and_says_so(narrow: PostgresStore) -> None:
     run(narrow.open(ThreadRuntime()))
     connection = run(pool_of(narrow).acquire(ThreadRuntime(), time.monotonic() + 5))

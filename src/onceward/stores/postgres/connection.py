@@ -69,14 +69,14 @@ class PostgresConnection:
         try:
             while (status := pgconn.connect_poll()) != pq.PollingStatus.OK:
                 if status == pq.PollingStatus.FAILED or pgconn.status == BAD:
-                    message = pgconn.get_error_message().strip()
+                    message = _one_line(pgconn.get_error_message())
                     raise StoreUnavailable(  # noqa: TRY301 (the handler below closes the connection)
                         f"{name}: cannot connect: {message}", hint=connect_hint(message)
                     )
                 await connection._wait(deadline, writing=status == pq.PollingStatus.WRITING)
         except psycopg.Error as error:
             connection.close()
-            raise StoreUnavailable(f"{name}: cannot connect: {str(error).strip()}") from error
+            raise StoreUnavailable(f"{name}: cannot connect: {_one_line(error)}") from error
         except BaseException:
             connection.close()
             raise
@@ -102,7 +102,7 @@ class PostgresConnection:
         try:
             self.pgconn.consume_input()
         except psycopg.Error as error:
-            self.lost = str(error).strip()
+            self.lost = _one_line(error)
         return not self.is_closed()
 
     # ── exchanges ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -206,10 +206,15 @@ class PostgresConnection:
         try:
             yield
         except psycopg.Error as error:
-            self.lost = str(error).strip()
+            self.lost = _one_line(error)
             raise StoreUnavailable(
                 f"{self.name}: the connection broke: {self.lost}", hint="the same call may be repeated"
             ) from error
+
+
+def _one_line(error: object) -> str:
+    """Return a message of libpq as one line, for logs. Its messages may have several, with tabs."""
+    return " ".join(str(error).split())
 
 
 def _checked(results: Sequence[PGresult]) -> PGresult:
