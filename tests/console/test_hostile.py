@@ -91,6 +91,30 @@ def test_a_page_over_plain_http_cannot_post_to_https(once: Once) -> None:
     assert visitor.post(f"/keys/{row['id']}/act", form).status_code == 303
 
 
+@pytest.mark.finding("N43")
+@pytest.mark.parametrize(("scheme", "secure"), [("http", False), ("https", True)])
+def test_cookies_are_sent_over_https_only_if_the_server_says_that_the_request_used_it(
+    once: Once, scheme: str, secure: bool
+) -> None:
+    answer = Visitor(console_of(once), origin=f"{scheme}://127.0.0.1:8321").get("/keys", x_forwarded_proto="https")
+    assert answer.status_code == 200
+    assert ("secure" in answer.headers["set-cookie"].lower()) is secure
+
+
+@pytest.mark.finding("N43")
+@pytest.mark.parametrize("host", ["[", "127.0.0.1:port", "a@b:1", "https://127.0.0.1"])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_malformed_host_raises_nothing_and_changes_nothing(once: Once, host: str, scheme: str) -> None:
+    visitor = Visitor(console_of(once, authorize=lambda _request: Access("admin")), origin=f"{scheme}://127.0.0.1:8321")
+    row = parked(visitor)
+    assert visitor.get("/keys", host=host).status_code in {200, 400, 403}
+    form = form_of(row, "resolve-abandon")
+    for origin in ("http://127.0.0.1:8321", "https://127.0.0.1:8321", "http://["):
+        answer = visitor.post(f"/keys/{row['id']}/act", form, host=host, origin=origin)
+        assert answer.status_code in {400, 403}
+    assert once.audit() == []
+
+
 def test_the_form_says_why_an_action_must_be_forced(visitor: Visitor) -> None:
     row = parked(visitor)
     visitor.post(f"/keys/{row['id']}/act", form_of(row, "resolve-abandon"))

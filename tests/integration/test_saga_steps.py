@@ -108,6 +108,16 @@ def test_a_result_that_cannot_be_stored_completes_the_step_and_reading_it_fails_
     assert "limit" in shop.client.events_named("result_not_stored")[0].reason
 
 
+@pytest.mark.finding("N25")
+def test_the_log_does_not_contain_the_keys_of_a_step_result_that_cannot_be_stored(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop.saga(shop.step("make", {"ada@example.org": object()}))(number=1)
+    [event] = shop.client.events_named("result_not_stored")
+    assert event.reason == "make: result[…]: builtins:object is not a type that can be stored"
+    assert "ada@example.org" not in caplog.text
+
+
 @on_every_store
 def test_results_as_large_as_the_journal_takes_survive_a_take_over(shop: Shop) -> None:
     first, second = (random.Random(seed).randbytes(60_000) for seed in (1, 2))

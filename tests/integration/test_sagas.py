@@ -211,7 +211,9 @@ def test_a_step_that_can_be_looked_up_is_not_repeated_blindly(shop: Shop, there:
 
 
 @pytest.mark.parametrize("answer", [inconclusive, "perhaps", OSError("the bank is closed")])
-def test_an_inconclusive_lookup_parks_the_step_and_may_be_repeated(shop: Shop, answer: Any) -> None:
+def test_an_inconclusive_lookup_parks_the_step_and_may_be_repeated(
+    shop: Shop, answer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     answers = [answer, applied("found")]
 
     def find(step: StepContext) -> object:
@@ -224,6 +226,11 @@ def test_an_inconclusive_lookup_parks_the_step_and_may_be_repeated(shop: Shop, a
     shop.trouble["charge"] = [TimeoutError()]
     outcome = order.outcome(number=1)
     assert (outcome.kind, outcome.error_type) == ("parked", "Unverified")
+    why = {inconclusive: "was inconclusive", "perhaps": "returned str"}
+    expected = f"verify of step charge {why.get(answer, 'raised OSError: the bank is closed')}"
+    assert outcome.error == expected
+    assert order.read(number=1).error == f"Unverified: {expected}"
+    assert "the bank is closed" not in caplog.text
     order.retry(number=1)
     assert order(number=1) == {"charge": "found"}
 

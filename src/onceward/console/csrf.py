@@ -33,7 +33,10 @@ def is_same_origin(request: Request) -> bool:
         return False
     origin = request.headers.get("origin")
     if origin is not None:
-        page = urlsplit(origin)
+        try:
+            page = urlsplit(origin)
+        except ValueError:
+            return False
         # A proxy may speak plain http to the console, so that only the other direction is certain to be foreign.
         if page.scheme == "http" and request.scope["scheme"] == "https":
             return False
