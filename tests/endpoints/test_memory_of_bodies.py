@@ -137,6 +137,66 @@ async def test_a_body_that_stalls_gets_a_408_and_frees_its_memory() -> None:
     await asyncio.to_thread(once.close)
 
 
+@pytest.mark.finding("N35")
+@pytest.mark.parametrize("version", ["1.0", "1.1", "2", "3"])
+async def test_after_a_408_nothing_runs_and_the_connection_is_closed(version: str) -> None:
+    once = Once("memory://")
+    ran: list[Any] = []
+
+    async def handle(event: Any) -> None:
+        ran.append(event)
+
+    push = AsyncPubSubPush(once.aio, "orders", check=None, body_timeout="50ms")
+    push.on()(handle)
+    body = enveloped({"n": 1})
+    rest: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    parts = iter([{"type": "http.request", "body": body[:10], "more_body": True}])
+    received: list[str] = []
+
+    async def late() -> Any:
+        for part in parts:
+            return part
+        received.append("waiting")
+        return await rest
+
+    async def whole() -> Any:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await push({**_scope(), "http_version": version}, late, send)
+    assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
+    assert sent[0]["status"] == 408
+    assert ((b"connection", b"close") in sent[0]["headers"]) is version.startswith("1")
+    assert b"did not arrive within 50ms" in sent[1]["body"]
+    if not rest.done():
+        rest.set_result({"type": "http.request", "body": body[10:], "more_body": False})
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert (ran, len(sent), received) == ([], 2, ["waiting"])
+    assert await once.store.counts(timeout=5) == {}, "nothing was claimed"
+    assert await asgi_status(push, whole) == 200
+    assert len(ran) == 1, "the sender may send it again"
+    await asyncio.to_thread(once.close)
+
+
+@pytest.mark.finding("N35")
+async def test_a_body_that_arrives_within_the_timeout_is_accepted() -> None:
+    once = Once("memory://")
+    push = AsyncPubSubPush(once.aio, "orders", check=None, body_timeout="60s")
+    push.on()(_accept)
+
+    async def slow() -> Any:
+        await asyncio.sleep(0.3)
+        return {"type": "http.request", "body": enveloped({"n": 1}), "more_body": False}
+
+    assert await asgi_status(push, slow) == 200
+    await asyncio.to_thread(once.close)
+
+
 @pytest.mark.parametrize("timeout", ["0s", "-1s", "soon"])
 def test_a_timeout_for_bodies_is_a_positive_duration(once: Once, timeout: str) -> None:
     with pytest.raises(ConfigurationError, match="body_timeout"):

@@ -235,12 +235,12 @@ class AsyncEndpoint(BaseEndpoint):
         if refusal is not None:
             return refusal
         with self._budget.hold() as held:
-            body = await self._read_body_in_time(receive, held)
+            body = await self._read_body_in_time(scope, receive, held)
             if body is None or isinstance(body, Response):
                 return body
             return await self.respond_to_checked(_asgi_request(scope, body))
 
-    async def _read_body_in_time(self, receive: Receive, held: HeldBytes) -> bytes | Response | None:
+    async def _read_body_in_time(self, scope: Scope, receive: Receive, held: HeldBytes) -> bytes | Response | None:
         import asyncio  # imported here: sync endpoints do not need it
 
         try:
@@ -248,7 +248,11 @@ class AsyncEndpoint(BaseEndpoint):
                 return await self._read_body(receive, held)
         except TimeoutError:
             limit = format_duration(self.body_timeout)
-            return problem(408, "body_timeout", f"the body did not arrive within {limit}; send it again")
+            detail = f"the body did not arrive within {limit}; send it again"
+            # The rest of the body is not read, so the connection cannot be used again. HTTP/2 forbids this header.
+            closes = scope.get("http_version", "1.1") in ("1.0", "1.1")
+            headers = [("connection", "close")] if closes else []
+            return problem(408, "body_timeout", detail, headers)
 
     async def _read_body(self, receive: Receive, held: HeldBytes) -> bytes | Response | None:
         """Return the body, or None if the client disconnected: nothing was started then."""
