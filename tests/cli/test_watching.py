@@ -332,10 +332,34 @@ def test_of_checks_at_the_same_time_and_later_one_sends_the_alert(folder: Path) 
 def test_an_alert_that_fails_is_reported_and_retried(folder: Path) -> None:
     plant((0, {"shop/charge": {"claim_errors": 11}}))
     result = call("check", "--alert", pager(folder, code=3))
-    assert "claim_errors was not sent (CalledProcessError); the next check retries it" in line(result)
+    assert f"claim_errors was not sent ({sys.executable} exited with code 3); the next check retries it" in line(result)
     assert call("check", "--alert", pager(folder)).exit_code == 1
     assert call("check", "--alert", pager(folder)).exit_code == 1
     assert len(pages(folder)) == 2
+
+
+@pytest.mark.finding("N23")
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("/nowhere/pager --token hunter2", "/nowhere/pager cannot be run: No such file or directory"),
+        ("/ hunter2", "/ cannot be run: Permission denied"),
+        ("TOKEN=hunter2 pager", "the command of --alert cannot be run: No such file or directory"),
+        ("https://hooks.example.com/hunter2", "the command of --alert cannot be run: No such file or directory"),
+        ("sh -c 'kill -9 $$' hunter2", "sh was killed by signal 9"),
+        ("sh -c 'exec sleep 60' hunter2", "sh did not end within 0.2 s"),
+        ("false hunter2", "false exited with code 1"),
+    ],
+)
+def test_the_message_about_an_alert_names_the_program_that_failed_but_not_its_arguments(
+    folder: Path, command: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "sleep" in command:
+        monkeypatch.setattr("onceward.cli.check.ALERT_TIMEOUT", 0.2)
+    plant((0, {"shop/charge": {"claim_errors": 11}}))
+    result = call("check", "--alert", command)
+    assert f"claim_errors was not sent ({reason}); the next check retries it" in line(result)
+    assert "hunter2" not in result.output
 
 
 def test_what_the_alert_command_prints_does_not_mix_with_what_check_prints(folder: Path) -> None:

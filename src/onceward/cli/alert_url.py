@@ -18,7 +18,7 @@ SUCCESS: Final = 2
 
 
 class AlertNotSent(Exception):
-    """The URL did not accept the alert. The message names the host only: the rest of the URL may be a secret."""
+    """An alert was not sent. The message names only the program or host: arguments and other parts may be secret."""
 
 
 def check_url(url: str) -> str:

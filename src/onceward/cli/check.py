@@ -221,9 +221,26 @@ def _run_command(words: Sequence[str], store: str, broken: Broken) -> None:
     facts = {"RULE": broken.rule, "SCOPE": broken.scope, "FIGURE": f"{broken.figure:g}", "ALERT_STORE": store}
     variables = {**os.environ, **{f"ONCEWARD_{name}": value for name, value in facts.items()}}
     text = f"{broken}\nMore: {broken.runbook}\nStore: {store}\n"
-    subprocess.run(  # noqa: S603 (the user asked for it)
-        words, input=text.encode(), stdout=STDERR, env=variables, timeout=ALERT_TIMEOUT, check=True
-    )
+    program = _program_name(words)
+    try:
+        ended = subprocess.run(  # noqa: S603 (the user asked for it)
+            words, input=text.encode(), stdout=STDERR, env=variables, timeout=ALERT_TIMEOUT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise AlertNotSent(f"{program} did not end within {ALERT_TIMEOUT:g} s") from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or type(error).__name__
+        raise AlertNotSent(f"{program} cannot be run: {why}") from None
+    if ended.returncode < 0:
+        raise AlertNotSent(f"{program} was killed by signal {-ended.returncode}")
+    if ended.returncode:
+        raise AlertNotSent(f"{program} exited with code {ended.returncode}")
+
+
+def _program_name(words: Sequence[str]) -> str:
+    """Return the program for messages, without its arguments: they may be secret. So may a URL or `TOKEN=…`."""
+    program = words[0]
+    return "the command of --alert" if "=" in program or ":/" in program else program
 
 
 def _split_command(command: str) -> list[str]:
