@@ -201,6 +201,8 @@ def test_what_is_no_password_stays_readable() -> None:
         assert text_without_secrets(f"see {url}, or retry") == f"see {url}, or retry"
     assert url_without_secrets("POSTGRESQL://me@db/shop") == "POSTGRESQL://me@db/shop"
     assert SECRET not in text_without_secrets(f"sqlite:///a.db,nats://{SECRET}@host:4222")
-    assert text_without_secrets("sqlite:///a:b@c.db is locked") == "sqlite:///a:b@c.db is locked"
+    for path in ("sqlite:///a:b@c.db", "SQLite:///a:b@c.db"):
+        assert url_without_secrets(path) == path
+        assert text_without_secrets(f"{path} is locked") == f"{path} is locked"
     message = "pass key=order.id, see postgresql://me:x@db/shop?sslpassword=y&a=1"
     assert text_without_secrets(message) == "pass key=order.id, see postgresql://me:***@db/shop?sslpassword=***&a=1"
