@@ -183,8 +183,8 @@ BUGS = {
         "the_trail_can_be_filtered",
     ),
     "the trail never expires": Bug(
-        "trim_audit", "if entry and number(sub(entry, 1, 8)) > now - KEEP_AUDIT then break end",
-        "if entry then break end",
+        "trim_audit", "#entry >= 8 and number(sub(entry, 1, 8)) > now - KEEP_AUDIT then break end",
+        "#entry >= 8 then break end",
         "the_trail_expires_after_its_retention",
     ),
     "a repeated event is counted again": Bug(
