@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -100,9 +102,18 @@ def test_a_record_with_invalid_content_is_kept_and_reported(client: SyncClient, 
 
 @pytest.mark.finding("N28")
 @pytest.mark.parametrize("backend", ["memory"], indirect=True)
-@pytest.mark.parametrize("part", ["find_entities", "delete_entities", "redact_audit", "delete_free", "read_counts"])
+@pytest.mark.parametrize(
+    ("part", "remains"),
+    [
+        ("find_entities", "latest states"),
+        ("delete_entities", "latest states"),
+        ("redact_audit", "audit entries"),
+        ("delete_free", "records; 1 records were kept"),
+        ("read_counts", "counters"),
+    ],
+)
 def test_damage_in_one_part_does_not_prevent_the_erasure_of_the_others(
-    client: SyncClient, part: str, monkeypatch: pytest.MonkeyPatch
+    client: SyncClient, part: str, remains: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forget_one(client, "jane:1")
     state = client.once.state("customer")
@@ -112,7 +123,9 @@ def test_damage_in_one_part_does_not_prevent_the_erasure_of_the_others(
         raise StoreBroken("one row has invalid content")
 
     monkeypatch.setattr(client.once.store, part, damaged)
-    with pytest.raises(StoreBroken, match=r"the erasure is incomplete: one row .* Everything else was erased"):
+    with pytest.raises(
+        StoreBroken, match=rf"the erasure is incomplete: one row .*\. Erased keys may remain in: {remains}"
+    ):
         client.wait(client.once.erase(scope="default/mail", prefix="jane:", dry_run=False))
     if part != "delete_free":
         assert client.read("jane:1", name="mail") is None
@@ -122,3 +135,54 @@ def test_damage_in_one_part_does_not_prevent_the_erasure_of_the_others(
     client.wait(client.once.erase(prefix="jane:", dry_run=False))
     assert client.wait(state.get("jane:1")) is None
     assert "jane" not in repr(client.audit())
+
+
+NOT_UTF_8 = "CAST(x'6265FF' AS TEXT)"
+
+
+@pytest.mark.finding("N28")
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    "damage",
+    [
+        f"UPDATE onceward_audit SET key = {NOT_UTF_8} WHERE key = 'john:1'",
+        f"UPDATE onceward_audit SET why = {NOT_UTF_8} WHERE key = 'john:1'",
+        f"UPDATE onceward_latest SET entity = {NOT_UTF_8} WHERE entity = 'john:1'",
+        f"UPDATE onceward_latest SET scope = {NOT_UTF_8} WHERE entity = 'john:1'",
+        f"UPDATE onceward_records SET key = {NOT_UTF_8} WHERE key = 'john:2'",
+        f"UPDATE onceward_records SET scope = {NOT_UTF_8} WHERE key = 'john:2'",
+        f"UPDATE onceward_records SET error = {NOT_UTF_8} WHERE key = 'john:2'",
+    ],
+)
+def test_text_that_is_not_utf_8_does_not_prevent_an_erasure(client: SyncClient, damage: str) -> None:
+    state = client.once.state("customer")
+    for owner in ("jane", "john"):
+        forget_one(client, f"{owner}:1")
+        with client.claim(f"{owner}:2", name="mail"):
+            pass
+        client.wait(state.apply(f"{owner}:1", datetime(2026, 1, 1, tzinfo=UTC), {"address": owner}))
+    with closing(sqlite3.connect(client.backend.path)) as connection, connection:
+        assert connection.execute(damage).rowcount == 1
+    done = client.wait(client.once.erase(prefix="jane:", dry_run=False))
+    assert (done.records, done.entities, done.audit_entries) == (2, 1, 1)
+    files = client.backend.path.parent.glob(f"{client.backend.path.name}*")
+    assert [one.name for one in files if b"jane" in one.read_bytes()] == []
+
+
+@pytest.mark.finding("N28")
+@pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+def test_an_incomplete_erasure_also_says_what_remains_in_the_log(
+    client: SyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onceward.client.erasure.DISCARD_TIMEOUT", 0.2)
+    forget_one(client, "jane:1")
+
+    async def damaged(*_: Any, **__: Any) -> Any:
+        raise StoreBroken("one row has invalid content")
+
+    monkeypatch.setattr(client.once.store, "redact_audit", damaged)
+    with closing(sqlite3.connect(client.backend.path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM onceward_records").fetchall()
+        with pytest.raises(StoreBroken, match=r"may remain in: audit entries; .* still in the write-ahead log"):
+            client.wait(client.once.erase(prefix="jane:", dry_run=False))

@@ -14,6 +14,7 @@ import pytest
 
 from onceward import AsyncOnce, ConfigurationError, applied
 from onceward.errors import RecordBroken
+from onceward.protocol.ports import Filter
 from onceward.recovery import Recovered
 from onceward.stores.sqlite import maintenance as upkeep
 from onceward.stores.sqlite import schema
@@ -97,7 +98,7 @@ def test_force_forgets_a_record_that_cannot_be_read(sqlite_client: SyncClient, c
     assert sqlite_client.read("k").value == "again"
 
 
-NOT_UTF_8 = ("error", b"secret \xff")
+NOT_UTF_8 = ("arguments", b'{"page": "secret \xff"}')
 
 
 @pytest.mark.finding("N24")
@@ -140,6 +141,18 @@ def test_a_damaged_record_does_not_fail_the_other_claims_of_its_batch(
         first, broken, *others = asyncio.run(run_all())
         assert [first, *others] == [""] * 3
         assert type(broken) is RecordBroken
+
+
+@pytest.mark.finding("N28")
+@pytest.mark.parametrize("column", ["key", "scope", "owner", "error"])
+def test_text_that_is_not_utf_8_is_shown_with_escapes(sqlite_client: SyncClient, column: str) -> None:
+    sqlite_client.run("other", lambda: None)
+    sqlite_client.silent_owner("k", lease="1s")
+    damage(sqlite_client, column, b"caf\xe9")
+    page = sqlite_client.drive(sqlite_client.once.store.scan(Filter(), cursor=None, limit=10, timeout=30))
+    assert "caf\\xe9" in {getattr(one, column) for one in page.records}
+    sqlite_client.clock.advance("1m")
+    assert sqlite_client.run("k", lambda: "again") == "again"
 
 
 @pytest.mark.parametrize(("column", "value"), DAMAGE)

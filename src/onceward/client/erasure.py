@@ -116,7 +116,7 @@ async def erase(
     """Erase matching data. The audit entry is written first, so that every erasure has one.
 
     It can be repeated: the next call deletes what an interrupted call left. If a part of the store is damaged, the
-    others are erased before StoreBroken is raised.
+    others are erased before StoreBroken is raised. It names the parts that may still contain erased keys.
     """
     erasure = store.erasure
     if erasure is None:
@@ -124,7 +124,7 @@ async def erase(
     known = {scope for scope, _ in await store.counts(timeout=TIMEOUT)}
     scopes = [scope for scope in sorted(known) if wanted.selects_scope(scope)]
     steps = _Steps()
-    entities = await steps.attempt(erasure.find_entities(wanted, timeout=TIMEOUT), [])
+    entities = await steps.attempt("latest states", erasure.find_entities(wanted, timeout=TIMEOUT), [])
     found = await _preview(store, wanted, scopes, entities)
     if dry_run:
         steps.raise_first()
@@ -134,11 +134,11 @@ async def erase(
             counter_rows=await _erase_counts(store, wanted, dry_run=True),
         )
     await erasure.add_audit(signed, found.records, timeout=TIMEOUT)
-    counter_rows = await steps.attempt(_erase_counts(store, wanted), 0)
+    counter_rows = await steps.attempt("counters", _erase_counts(store, wanted), 0)
     visited = kept = 0
     for scope in scopes:
         async for page in scan_pages(store, Filter(scope=scope, key=wanted.key, prefix=wanted.prefix), TIMEOUT):
-            kept += await steps.attempt(_erase_records(store, erasure, page.records), len(page.records))
+            kept += await steps.attempt("records", _erase_records(store, erasure, page.records), len(page.records))
             visited += len(page.records)
             on_progress(visited, found.records)
     readable = [one for one in entities if one.readable]
@@ -147,12 +147,12 @@ async def erase(
         done=True,
         records=visited - kept,
         kept=kept,
-        entities=await steps.attempt(erasure.delete_entities(readable, timeout=TIMEOUT), 0),
-        audit_entries=await steps.attempt(erasure.redact_audit(wanted, timeout=TIMEOUT), 0),
+        entities=await steps.attempt("latest states", erasure.delete_entities(readable, timeout=TIMEOUT), 0),
+        audit_entries=await steps.attempt("audit entries", erasure.redact_audit(wanted, timeout=TIMEOUT), 0),
         counter_rows=counter_rows,
         remains=await erasure.discard_deleted(timeout=DISCARD_TIMEOUT),
     )
-    steps.raise_incomplete()
+    steps.raise_incomplete(done)
     return done
 
 
@@ -160,23 +160,27 @@ class _Steps:
     """The steps of an erasure. If one finds invalid content, the others are still executed."""
 
     def __init__(self) -> None:
-        self._errors: list[StoreBroken] = []
+        self._errors: dict[str, StoreBroken] = {}
 
-    async def attempt(self, step: Awaitable[T], default: T) -> T:
+    async def attempt(self, part: str, step: Awaitable[T], default: T) -> T:
         try:
             return await step
         except StoreBroken as error:
-            self._errors.append(error)
+            self._errors.setdefault(part, error)
             return default
 
     def raise_first(self) -> None:
-        for error in self._errors:
+        for error in self._errors.values():
             raise error
 
-    def raise_incomplete(self) -> None:
-        for error in self._errors:
+    def raise_incomplete(self, done: Erased) -> None:
+        for error in self._errors.values():
+            also = [f"{done.kept} records were kept"] if done.kept else []
+            also += [done.remains] if done.remains else []
             raise StoreBroken(
-                f"the erasure is incomplete: {error}. Everything else was erased",
+                "; ".join(
+                    [f"the erasure is incomplete: {error}. Erased keys may remain in: {', '.join(self._errors)}", *also]
+                ),
                 hint="repair or delete the damaged content, then erase again",
             ) from error
 

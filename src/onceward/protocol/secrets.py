@@ -17,11 +17,10 @@ _USER_SCHEMES: Final = ("postgresql", "postgres", "mysql", "redis", "rediss", "u
 """Only here is a user name without a password shown. In other URLs it may be a token, as in those of NATS."""
 
 _HIDDEN_WORD: Final = "pass|secret|token|key|pwd|credential"
-_HIDDEN_NAME: Final = rf"[\w.-]*(?:{_HIDDEN_WORD})[\w.-]*"
 _is_hidden = re.compile(_HIDDEN_WORD, re.IGNORECASE).search
 _setting_names = re.compile(r"(?<![^\s&?;=#/])[^\s&?;=#/]++").finditer
 _is_assigned = re.compile(r"\s*=").match
-_hide_in_text = re.compile(rf"([?&]{_HIDDEN_NAME}=|\b\w*password=)[^&\s'\"]+", re.IGNORECASE).sub
+_replace_assigned = re.compile(r"(?<![\w.-])([\w.-]++)=[^&\s'\"]+").sub
 _replace_words = re.compile(r"(?:\S*:/+\s+)?\S+(?:(?<=,)\s+[^\s@]+@\S*)*").sub
 """A word may be a malformed URL with a space after its slashes, or a list of URLs separated by commas."""
 _url_starts = re.compile(r"(?<![\w+.-])([\w+.-]*+)(:/+)").finditer
@@ -91,7 +90,15 @@ def setting_name_without_secrets(name: str, url: str) -> str:
 
 def text_without_secrets(text: str) -> str:
     """Return a message without the passwords of the URLs in it. A password may contain an @, so it ends at the last."""
-    return _hide_in_text(rf"\1{HIDDEN}", _replace_words(_hide_in_word, text))
+    return _replace_assigned(_hide_assigned, _replace_words(_hide_in_word, text))
+
+
+def _hide_assigned(match: re.Match[str]) -> str:
+    """Hide secret settings of URLs, and passwords wherever they are assigned."""
+    name = match[1]
+    is_setting = match.string[match.start() - 1 : match.start()] in ("?", "&")
+    hidden = (is_setting and _is_hidden(name)) or name.lower().endswith("password")
+    return f"{name}={HIDDEN}" if hidden else match[0]
 
 
 def _hide_in_word(match: re.Match[str]) -> str:
@@ -100,7 +107,8 @@ def _hide_in_word(match: re.Match[str]) -> str:
         return word
     for start in _url_starts(word):
         scheme, slashes = start.groups()
-        if f"{scheme.lower()}{slashes}" in _FILES or len(scheme) == 1:  # a path; one letter is a drive of Windows
+        is_drive = len(scheme) == 1 and slashes != "://"  # of Windows
+        if f"{scheme.lower()}{slashes}" in _FILES or is_drive:  # a path
             continue
         before, at, after = word[start.end() :].rpartition("@")
         if not at:

@@ -176,11 +176,24 @@ class SQLiteConnection:
                     cursor = self._prepare(deadline, now)
                 return work(cursor, *arguments)
         except sqlite3.Error as error:
-            raise sqlite_errors.explain(error, self.name, self.path) from error
+            if not sqlite_errors.is_not_utf_8(error) or not self._escape_text():
+                raise sqlite_errors.explain(error, self.name, self.path) from error
         except BaseException:
             if is_owned():  # interrupted between acquiring the lock and entering the block
                 lock.release()
             raise
+        return self.run(deadline, work, *arguments)  # the failed call was rolled back
+
+    def _escape_text(self) -> bool:
+        """Show bytes that are not UTF-8 as escapes from now on. Return False if that is already so.
+
+        Otherwise one damaged text would fail every call that reads its row, such as a list of other records.
+        """
+        database = self._database
+        if database is None or database.text_factory is _escaped:
+            return False
+        database.text_factory = _escaped  # not from the beginning: it takes longer than the default
+        return True
 
     def try_fetch(self, statement: str, id: bytes) -> tuple[Any, ...] | None:
         """Return one row, or () if there is none. None: the lock is taken, or the connection needs a check first."""
@@ -297,6 +310,10 @@ class SQLiteConnection:
 
 
 def _do_nothing(*_: object) -> None: ...
+
+
+def _escaped(text: bytes) -> str:
+    return text.decode("utf-8", "backslashreplace")
 
 
 _connections: weakref.WeakValueDictionary[int, SQLiteConnection] = weakref.WeakValueDictionary()

@@ -22,7 +22,7 @@ Cursor = sqlite3.Cursor
 
 LOG_REMAINS: Final = (
     "the erased content is still in the write-ahead log (the file ending in -wal), because another process uses the "
-    "database: erase again when it is idle"
+    "database: erase again when it is idle, even if no record matches then"
 )
 
 

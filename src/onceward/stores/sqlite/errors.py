@@ -76,7 +76,7 @@ def explain(error: sqlite3.Error, name: str, path: str | None = None) -> Oncewar
     if code == sqlite3.SQLITE_CANTOPEN and path is not None and _lacks_folder(path):
         folder = Path(path).absolute().parent
         return StoreNotSetUp(f"{name}: there is no folder {folder} ({error})", hint="create it, or correct the URL")
-    if code == 0 and str(error).startswith(NOT_UTF_8):
+    if is_not_utf_8(error):
         return RecordBroken(f"{name}: a row has text that is not UTF-8", hint="was it edited by hand?")
     meaning = MEANINGS.get(code, UNEXPECTED)
     if meaning is INPUT_OUTPUT and path is not None and _disk_is_full(path):
@@ -92,6 +92,10 @@ def primary_code(error: sqlite3.Error) -> int:
 
 def extended_code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", None) or 0
+
+
+def is_not_utf_8(error: sqlite3.Error) -> bool:
+    return extended_code(error) == 0 and str(error).startswith(NOT_UTF_8)
 
 
 def is_busy(error: sqlite3.Error) -> bool:
