@@ -32,7 +32,7 @@
         │   └── RetryTransaction  the caller's own transaction must be rolled back and repeated
         ├── StoreFull           no space left; nothing was claimed
         ├── StoreBroken         not a database, corrupt, read-only, replaced
-        │   ├── RecordBroken    one record, or other row of the store, has invalid content
+        │   ├── RecordBroken    a record, or another row of the store, has invalid content
         │   └── StoreNotSetUp   no such database, tables or permissions: wrong URL or missing setup
         └── VersionSkew         the record or schema was written by a newer version of Onceward
 

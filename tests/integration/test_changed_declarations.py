@@ -264,7 +264,7 @@ def test_functions_that_are_decorated_in_turn_are_not_compared_again(url: str, m
 
 
 def deployed_table(store: Any, *functions: Any, fields: dict[str, Any] | None = None, **choices: Any) -> None:
-    """Run one process that declares the operation in a table, and decorates these functions with it."""
+    """Run one process that declares the operation in a table, and decorates these functions with the operation."""
     table: Any = {"charge": {"key": "charge:{n}", **(fields or {})}}
     with Once(store, app="shop", operations=table) as once:
         for function in functions or (by_number,):
@@ -317,7 +317,9 @@ async def test_an_async_client_compares_operations_of_a_table(url: str, caplog: 
     assert len(warnings(caplog)) == 1
 
 
-def test_functions_that_share_an_operation_of_a_table_are_no_change(url: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_functions_that_share_an_operation_of_a_table_do_not_count_as_a_change(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     shared = {"fingerprint": ["n"]}
     for _ in range(2):
         deployed_table(url, by_number, by_number_and_sum, by_reordered, fields=shared)
@@ -370,7 +372,7 @@ def test_a_changed_fingerprint_key_is_logged_once(
     deployed_with_secret(url, after, key=template)
     [line] = warnings(caplog)
     assert said in line
-    assert "refused as mismatches, also if their payload is the same" in line
+    assert "refused as mismatches, even if their payload is the same" in line
     deployed_with_secret(url, after, key=template)
     assert len(warnings(caplog)) == 1, "the next process finds the new declaration"
 

@@ -131,7 +131,7 @@ def test_a_prefix_inside_a_scope_erases_only_keys_that_begin_with_it(client: Syn
 
 
 @pytest.mark.finding("N28")
-def test_a_key_erases_nothing_of_longer_keys(client: SyncClient) -> None:
+def test_erasing_a_key_keeps_longer_keys(client: SyncClient) -> None:
     state = client.once.state("customer")
     for key in ("mail:jane", "mail:janet"):
         with client.claim(key, name="mail"):

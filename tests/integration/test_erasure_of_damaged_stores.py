@@ -66,7 +66,9 @@ def test_an_erasure_overwrites_audit_entries_with_invalid_content(
 
 @pytest.mark.finding("N28")
 @pytest.mark.parametrize("damaged", [DAMAGED, b"jane", DAMAGED * 4])
-def test_one_audit_entry_with_invalid_content_hides_no_others(client: SyncClient, server: Any, damaged: bytes) -> None:
+def test_an_audit_entry_with_invalid_content_does_not_hide_others(
+    client: SyncClient, server: Any, damaged: bytes
+) -> None:
     forget_one(client, "jane:1")
     forget_one(client, "john:1")
     server.hset(name_of(client, "audit"), "1", damaged)

@@ -103,7 +103,7 @@ NOT_UTF_8 = ("arguments", b'{"page": "secret \xff"}')
 
 @pytest.mark.finding("N24")
 @pytest.mark.parametrize(("column", "value"), [*DAMAGE, NOT_UTF_8])
-def test_a_damaged_record_is_no_outage(
+def test_a_damaged_record_is_not_an_outage(
     sqlite_client: SyncClient, caplog: pytest.LogCaptureFixture, column: str, value: Any
 ) -> None:
     """The work does not run again even with `on_store_down="run"`, other keys can be used, and each call is logged."""

@@ -88,7 +88,7 @@ def test_a_refusal_ends_with_a_write_and_silence_with_any_response(feed: Feed, r
         assert feed("completed")[0].startswith(WORKS)
 
 
-def test_a_second_cause_is_logged_although_the_outage_is_known(feed: Feed) -> None:
+def test_a_second_cause_of_the_same_outage_is_logged(feed: Feed) -> None:
     assert NO_RESPONSE in feed("claim_failed", "StoreUnavailable")[0]
     assert REFUSES in feed("not_set_up", "run migrate")[0]
     assert REFUSES in feed("claim_failed", "StoreFull")[0]
@@ -100,7 +100,7 @@ def test_a_second_cause_is_logged_although_the_outage_is_known(feed: Feed) -> No
     assert end.endswith("problems not logged: 3 (2 claim_failed, 1 not_set_up)")
 
 
-def test_a_full_store_that_then_stops_is_logged_again_once_it_has_answered(feed: Feed) -> None:
+def test_a_full_store_that_then_stops_is_logged_again_after_a_response(feed: Feed) -> None:
     feed("claim_failed", "StoreFull")
     assert NO_RESPONSE in feed("claim_failed", "StoreUnavailable")[0]
     assert feed("skipped") == []

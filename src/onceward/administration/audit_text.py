@@ -21,7 +21,7 @@ def action_text(entry: AuditEntry) -> str:
 
 
 def change_text(entry: AuditEntry) -> str:
-    if not (entry.id or entry.state_before):  # it counts records that were deleted; a redacted entry keeps its states
+    if not (entry.id or entry.state_before):  # a purge or an erasure; a redacted entry keeps its states
         return f"{entry.count} record{'' if entry.count == 1 else 's'}"
     return f"{entry.state_before} → {entry.state_after}"
 

@@ -18,7 +18,7 @@ SUCCESS: Final = 2
 
 
 class AlertNotSent(Exception):
-    """An alert was not sent. The message names only the program or host: arguments and other parts may be secret."""
+    """An alert was not sent. The message names only the program or the host: arguments and the URL may be secret."""
 
 
 def check_url(url: str) -> str:

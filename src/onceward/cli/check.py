@@ -238,7 +238,7 @@ def _run_command(words: Sequence[str], store: str, broken: Broken) -> None:
 
 
 def _program_name(words: Sequence[str]) -> str:
-    """Return the program for messages, without its arguments: they may be secret. So may a URL or `TOKEN=…`."""
+    """Return the name of the program for messages. Its arguments, a URL or `TOKEN=…` may be secret."""
     program = words[0]
     return "the command of --alert" if "=" in program or ":/" in program else program
 

@@ -1,4 +1,4 @@
-"""`onceward erase`: delete everything that names the keys of a tenant or a scope, a key, or keys with a prefix."""
+"""`onceward erase`: delete everything that names a key, or the keys of a tenant, a scope or a prefix."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def erase_records(
     notes, latest states, audit entries and counters by tenant are erased; the audit trail gets one entry without any
     key. If an erased key is delivered again, it runs as new work.
 
-    Keys that a worker is processing are kept and reported (exit code 1): run it again later. If nothing matches, the
-    exit code is 66. Not erased: marks of processed events, which hold message ids until they expire, log files and
-    backups. The reason (--why) is kept, so do not name the person there.
+    Keys that a worker is processing are kept and reported (exit code 1): run the command again later. If nothing
+    matches, the exit code is 66. Not erased: marks of processed events, which hold message ids until they expire, log
+    files and backups. The reason (--why) is kept, so do not name the person there.
 
     \b
     Examples:
@@ -66,7 +66,8 @@ def erase_records(
         print_error(done.remains)
     if done.unreadable:
         ids = ", ".join(done.unreadable[:MAX_SCOPES])
-        print_error(f"{len(done.unreadable)} kept, because the content is invalid and may name any key: {ids}")
+        number = len(done.unreadable)
+        print_error(f"{number} kept, because the content is invalid: {ids} → check it, and delete it in the database")
     if done.kept:
         print_error(f"{_count(done.kept, 'record')} kept: in use by a worker, or changed → run it again later")
     if done.kept or done.unreadable or done.remains:

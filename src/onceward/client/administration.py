@@ -147,7 +147,7 @@ class Administration(BaseClient):
         Args:
             tenant: Erase the records of this tenant.
             scope: Erase the records of this scope, written as in listings.
-            prefix: Erase only readable keys that start with this text. `mail:jane` also starts `mail:janet`.
+            prefix: Erase only readable keys that start with this text. `mail:jane` also matches `mail:janet`.
             key: Erase only this readable key.
             dry_run: Only count. Pass False to erase.
             why: The reason. The audit trail gets one entry with it, without any key.
@@ -156,8 +156,10 @@ class Administration(BaseClient):
             What was erased, or would be.
 
         Raises:
-            ConfigurationError: None of `tenant`, `scope`, `prefix` and `key` is given, or the store cannot erase.
-            StoreBroken: A part of the store is damaged. Everything else was erased.
+            ConfigurationError: None of `tenant`, `scope`, `prefix` and `key` is given, both `prefix` and `key` are
+                given, or the store cannot erase.
+            StoreBroken: The store is damaged. If the message says that the erasure is incomplete, the steps that the
+                damage does not affect were completed.
         """
         from .erasure import erase, erase_signature, erasure_filter
 

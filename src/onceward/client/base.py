@@ -208,7 +208,7 @@ class BaseClient(ClientControls):
         return operation
 
     def _compare_later(self, operation: Operation, function: str = "") -> None:
-        """Compare the operation with earlier deployments before the next call. See `DeclaredOperations.add`."""
+        """Compare the operation with the previous deployment before the next call. See `DeclaredOperations.add`."""
         self.engine.declare(operation, function)
 
     def keep_input_of(self, operation: Operation) -> None:

@@ -60,7 +60,7 @@ class StoredDeclaration(Struct, frozen=True, forbid_unknown_fields=False):
         return changed
 
     def texts(self, later: StoredDeclaration, name: str) -> tuple[str, str]:
-        """Return the values of a changed field for the log. What identifies a fingerprint_key is not logged."""
+        """Return both values of a changed field for the log. The stored HMAC of a fingerprint_key is not logged."""
         before, after = str(getattr(self, name)), str(getattr(later, name))
         if name != "fingerprint_key":
             return before, after
@@ -78,7 +78,7 @@ CONSEQUENCES: Final = {
     "arguments": "a delivery of an existing key may be refused as a mismatch, because its fingerprint covers all of "
     "these arguments → name those of the old payload in fingerprint=, or pass version= to start with new keys",
     "fingerprint_key": "until their windows end, deliveries of existing keys that have a fingerprint are refused as "
-    "mismatches, also if their payload is the same → use the old fingerprint_key until the windows have ended, or pass "
+    "mismatches, even if their payload is the same → use the old fingerprint_key until the windows have ended, or pass "
     "version= to start with new keys",
     "window": "records that are completed keep their old window; only new ones get the new window",
     "after_crash": "it applies to existing keys from their next attempt; for an attempt that is running now, the "
@@ -109,7 +109,7 @@ def declaration_of(operation: Operation) -> StoredDeclaration:
 def _has_fingerprints(operation: Operation) -> bool:
     """Return whether records of the operation may have fingerprints of payloads.
 
-    A key of all arguments needs none, but a consumer that handles messages with this function uses their ids as keys.
+    A key of all arguments needs none, but a consumer that passes messages to this function uses their ids as keys.
     """
     return operation.uses_fingerprint or operation.is_keyed_by_all_arguments
 

@@ -28,8 +28,8 @@ class DeclaredOperations:
     def add(self, operation: Operation, function: str = "") -> bool:
         """Add the operation. Return False if it is known: some programs decorate functions anew for each request.
 
-        `function` is the label of a function that uses an operation of the table. If several functions use it, only the
-        first is compared: they may have different parameters and settings, which does not count as a change.
+        `function` is the label of a function that uses an operation of a table. If several functions use the operation,
+        only the first is compared: their parameters and settings may differ, which does not count as a change.
         """
         if self._first_functions.setdefault(operation.scope, function) != function:
             return False

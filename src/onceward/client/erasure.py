@@ -48,8 +48,8 @@ class Erased(Struct, frozen=True, kw_only=True):
     - `kept`: records that were not deleted, because a worker holds their lease, or because they changed meanwhile.
     - `entities`: latest states. `audit_entries`: audit entries that lose their key.
     - `counter_rows`: rows of counters that lose the name of a tenant.
-    - `unreadable`: the ids of records and latest states with invalid content. They were kept.
-    - `remains`: a sentence about deleted content that is still in a file of the store, and what to do; else empty.
+    - `unreadable`: the keys or ids of records and latest states with invalid content. They are kept.
+    - `remains`: which deleted content is still in a file of the store, and what to do. Empty if there is none.
     """
 
     done: bool
@@ -115,8 +115,8 @@ async def erase(
 ) -> Erased:
     """Erase matching data. The audit entry is written first, so that every erasure has one.
 
-    It can be repeated: the next call deletes what an interrupted call left. If a part of the store is damaged, the
-    others are erased before StoreBroken is raised. It names the parts that may still contain erased keys.
+    It can be repeated: the next call deletes what an interrupted call left. If a step raises StoreBroken, the others
+    are executed before the error is raised. It names the parts that may still contain erased keys.
     """
     erasure = store.erasure
     if erasure is None:
@@ -157,7 +157,7 @@ async def erase(
 
 
 class _Steps:
-    """The steps of an erasure. If one finds invalid content, the others are still executed."""
+    """The steps of an erasure. If one raises StoreBroken, the others are still executed."""
 
     def __init__(self) -> None:
         self._errors: dict[str, StoreBroken] = {}

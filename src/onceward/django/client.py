@@ -87,7 +87,7 @@ class LazyClient(BaseClient):
         return operation
 
     def _compare_later(self, operation: Operation, function: str = "") -> None:
-        """Compare the operation, unless a test overrides the setting, because that does not count as a deployment."""
+        """Compare the operation, unless a test overrides the setting: an override does not count as a deployment."""
         if not self._is_copy:
             super()._compare_later(operation, function)
 

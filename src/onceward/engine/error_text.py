@@ -18,7 +18,7 @@ def format_error(error: BaseException) -> str:
 
 
 def error_for_log(error: BaseException) -> str:
-    """Return the error as text for an event. Other errors than these may quote keys, results or payloads."""
+    """Return the error as text for an event, without messages that may quote keys, results or payloads."""
     if isinstance(error, StoreError | ConfigurationError) and not isinstance(error, InvalidKey | InputNotStored):
         return format_error(error)
     place = raised_in(error)

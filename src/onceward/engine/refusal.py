@@ -121,7 +121,7 @@ def _mismatch_text(outcome: Mismatch[Any]) -> str:
     return (
         f"the key was used before with another payload{which}; nothing was run → use a new key for new work, "
         "or declare which arguments belong to the fingerprint; if the client's fingerprint_key has changed, every "
-        "earlier payload counts as another one"
+        "earlier payload counts as different"
     )
 
 

@@ -51,10 +51,10 @@ def checked_fingerprint_key(key: object) -> bytes:
 
 
 def fingerprint_key_id(secret: bytes) -> str:
-    """Return a short HMAC of a constant, by which a changed key is recognised; "" without a key.
+    """Return a short HMAC of a constant, to notice a changed key; "" without a key.
 
-    It is stored. Neither the key nor a fingerprint can be computed from it, because the constant is not the encoding of
-    a payload. It is so short that one in 65,536 guessed keys has the same value.
+    It is stored. The constant is not the encoding of a payload, so the HMAC reveals no fingerprint. It is so short that
+    one in 65,536 guessed keys has the same value, so it cannot confirm a guess.
     """
     return _keyed_digest(secret, _KEY_ID).hex()[: 2 * _KEY_ID_BYTES] if secret else ""
 

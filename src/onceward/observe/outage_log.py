@@ -1,10 +1,10 @@
 """Log one line for each cause of an outage of the store, and one when it ends, instead of a line per failed call.
 
-An outage has one of two causes:
+An outage has one or more causes, of two kinds:
 
 - The store does not respond. The outage ends when the store responds to any request.
 - The store refuses to write, because it is full, broken or not set up. It may still answer reads, so the outage ends
-  when the store has written something.
+  when the store has written something, or with the first response after five minutes without a failure.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ WRITES: Final = frozenset({"acquired", "completed", "applied", "resolved", "step
 
 UNAVAILABLE: Final = "StoreUnavailable"
 UNUSABLE: Final = (UNAVAILABLE, "StoreFull", "StoreBroken", "StoreNotSetUp")
-"""Names of errors, each of which is a cause. An event has the name of an error, or the error as text."""
+"""Names of errors, each of which is a cause. The `error` of an event is such a name, or begins with it."""
 
 QUIET: Final = 300.0
-"""After this many seconds without a sign, any response ends an outage: a process that only reads shows no write."""
+"""After this many seconds without a sign, any response ends an outage: a process that only reads never writes."""
 
 
 class OutageLog:
@@ -90,7 +90,7 @@ class OutageLog:
                 return
             refused = self._causes != {UNAVAILABLE}
             if refused and not wrote and time.monotonic() - self._last_sign < QUIET:
-                self._causes.discard(UNAVAILABLE)  # it responds: if it stops again, that is another line
+                self._causes.discard(UNAVAILABLE)  # it responds; if it stops again, that is logged again
                 return
             lasted, counts = f"{time.monotonic() - self._since:.1f} s", self._counts
             self._reset()
@@ -102,7 +102,7 @@ class OutageLog:
 
 
 def _cause(event: Event) -> str:
-    """Return the name of the error, if the event is a sign of an outage."""
+    """Return the name of the error if the event is a sign of an outage; "" otherwise."""
     if event.name == "not_set_up":
         return "StoreNotSetUp"
     names = UNUSABLE if event.name in SIGNS else ()

@@ -206,7 +206,7 @@ class Erasure(Protocol):
     async def find_entities(self, wanted: ErasureFilter, *, timeout: float) -> list[FoundEntity]:
         """Return the `wanted` entities with a latest state, including deleted ones whose order is still stored.
 
-        Invalid content must not hide the others: such an entity is returned as not readable, if its scope is unknown.
+        Invalid content must not hide other entities: return an entity whose scope is unknown with `readable=False`.
         """
         ...
 
@@ -217,8 +217,8 @@ class Erasure(Protocol):
     async def redact_audit(self, wanted: ErasureFilter, *, timeout: float, dry_run: bool = False) -> int:
         """Remove id, scope, key and reason from the audit entries of `wanted` keys. Return how many were changed.
 
-        The command, the time and the person are kept. Nothing is kept of entries with invalid content. With `dry_run`,
-        only count the entries.
+        The command, the time and the person are kept. Entries with invalid content may be replaced entirely. With
+        `dry_run`, only count the entries.
         """
         ...
 
@@ -227,9 +227,9 @@ class Erasure(Protocol):
         ...
 
     async def discard_deleted(self, *, timeout: float) -> str:
-        """Remove the deleted content from the store's files, if the store can do that.
+        """Remove deleted content from the store's files, if the store can do that.
 
-        Return a sentence about content that remains for now and what to do about it, or "".
+        Return which content remains for now and what to do about it, or "".
         """
         ...
 

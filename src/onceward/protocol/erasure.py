@@ -1,4 +1,4 @@
-"""Which records, states and audit entries an erasure deletes: by tenant, by scope, or by the key or its start."""
+"""Which data an erasure deletes: by tenant, by scope, by key, or by key prefix."""
 
 from __future__ import annotations
 

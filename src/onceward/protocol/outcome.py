@@ -144,7 +144,7 @@ class Mismatch(Common[T], frozen=True, kw_only=True):
             reason=self.reason,
             arguments=self.arguments,
             hint="use a new key for new work, or declare which arguments belong to the fingerprint; if the client's "
-            "fingerprint_key has changed, every earlier payload counts as another one",
+            "fingerprint_key has changed, every earlier payload counts as different",
         )
 
 

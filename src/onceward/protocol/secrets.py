@@ -14,7 +14,7 @@ HIDDEN: Final = "***"
 _FILES: Final = ("sqlite:///", "duckdb:///", "file:///", "unix:///")
 
 _USER_SCHEMES: Final = ("postgresql", "postgres", "mysql", "redis", "rediss", "unix", "amqp", "amqps")
-"""Only here is a user name without a password shown. In other URLs it may be a token, as in those of NATS."""
+"""Schemes whose URLs show a user name without a password. In other URLs, such as those of NATS, it may be a token."""
 
 _HIDDEN_WORD: Final = "pass|secret|token|key|pwd|credential"
 _is_hidden = re.compile(_HIDDEN_WORD, re.IGNORECASE).search

@@ -77,7 +77,7 @@ class Unstorable(Exception):
     """The value cannot be stored and restored exactly. The message says why, and where in the result."""
 
     def __init__(self, reason: str, public_reason: str = "") -> None:
-        """`public_reason` replaces a `reason` that may quote payload."""
+        """`public_reason` replaces a `reason` that may quote payload in records and logs."""
         super().__init__(reason)
         self.reason = reason
         self.public_reason = public_reason or reason

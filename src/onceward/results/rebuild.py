@@ -21,7 +21,7 @@ State = dict[str, Any]
 
 
 class HiddenState(Exception):
-    """An instance has state outside its declared fields. Its name may be payload, so logs must not show the message."""
+    """An instance has state outside its declared fields. Do not log the message: a name may be payload."""
 
 
 class FieldsChanged(Exception):

@@ -164,7 +164,7 @@ class Overridden(TestCase):
         self.assertEqual({one.scope.partition("/")[0] for one in Record.objects.all()}, {"shop", "other shop"})
         self.assertNotEqual(saga.policy.max_result_bytes, 4321)
 
-    def test_an_override_is_no_deployment(self) -> None:
+    def test_an_override_does_not_count_as_a_deployment(self) -> None:
         close("2026-01-31")
         with override_settings(ONCEWARD={"APP": "shop", "LEASE": "5m"}), self.assertNoLogs("onceward", "WARNING"):
             close("2026-01-31")

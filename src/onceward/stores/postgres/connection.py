@@ -213,7 +213,7 @@ class PostgresConnection:
 
 
 def _one_line(error: object) -> str:
-    """Return a message of libpq as one line, for logs. Its messages may have several, with tabs."""
+    """Return a message of libpq as one line, for logs. It may have several lines, with tabs."""
     return " ".join(str(error).split())
 
 

@@ -56,7 +56,7 @@ class RedisErasure(RedisLatest):
     async def redact_audit(self, wanted: ErasureFilter, *, timeout: float, dry_run: bool = False) -> int:
         """Rewrite matching entries, and those with invalid content, which may name any key.
 
-        This needs no script: except during a purge, entries never change.
+        This needs no script: apart from erasures and purges, entries never change.
         """
         deadline, at, changed = time.monotonic() + timeout, b"0", 0
         while True:

@@ -118,7 +118,7 @@ def _position_of(cursor: bytes) -> ScanCursor:
 
 
 def is_scan_position(at: bytes) -> bool:
-    """Return whether the server's SCAN accepts it: a number of 64 bits."""
+    """Return whether SCAN accepts the position: it must be an unsigned number of 64 bits."""
     return at.isdigit() and len(at) <= MAX_POSITION_DIGITS and int(at) < 1 << 64
 
 
@@ -278,7 +278,7 @@ NO_STATE: Final = 255
 """The number of a missing state, as in `lua/audit.lua`."""
 
 UNREADABLE_ENTRY: Final = _unreadable_entry()
-"""An erasure replaces entries with invalid content by this one. Nothing of them is kept, not even their time."""
+"""An erasure replaces each entry with invalid content by this one. It keeps nothing, not even the time."""
 
 
 def _state(number: int) -> str:

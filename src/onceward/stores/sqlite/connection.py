@@ -40,7 +40,7 @@ SETTINGS = (
     "PRAGMA wal_autocheckpoint = 8000",  # 32 MB: with fewer pages, the same hot pages are copied again and again
     "PRAGMA cache_size = -65536",  # 64 MB
     "PRAGMA temp_store = MEMORY",
-    "PRAGMA secure_delete = ON",  # deleted content is overwritten with zeros: `onceward erase` promises that
+    "PRAGMA secure_delete = ON",  # overwrites deleted content with zeros, as `onceward erase` documents
 )
 
 

@@ -21,8 +21,8 @@ from .reader import SQLiteReader
 Cursor = sqlite3.Cursor
 
 LOG_REMAINS: Final = (
-    "the erased content is still in the write-ahead log (the file ending in -wal), because another process uses the "
-    "database: erase again when it is idle, even if no record matches then"
+    "the erased content is still in the write-ahead log (the file ending in -wal), because another connection is using "
+    "the database → erase again when the database is idle, even if no record matches then"
 )
 
 
@@ -43,7 +43,7 @@ class SQLiteErasure(SqlErasure):
         """Copy the write-ahead log into the database and truncate it. It contains earlier versions of the pages."""
         try:
             remains: str = await self._run(timeout, self._truncate_log)
-        except StoreUnavailable:  # another process is writing
+        except StoreUnavailable:  # another connection is writing
             return LOG_REMAINS
         return remains
 

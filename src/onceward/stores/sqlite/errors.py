@@ -60,7 +60,7 @@ MEANINGS: dict[int, Meaning] = {
     sqlite3.SQLITE_ERROR: WRONG_SCHEMA,
 }
 NOT_UTF_8 = "Could not decode to UTF-8"
-"""Raised by the module `sqlite3` itself. The rest of its message is content of the row, which is not repeated."""
+"""The start of a message of the module `sqlite3`. The rest quotes content of the row, so it is not repeated."""
 
 UNEXPECTED: Meaning = (StoreUnavailable, "SQLite raised an unexpected error", "see the cause of this exception")
 
