@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from onceward.errors import StoreBroken
+from onceward.errors import RecordBroken, StoreBroken
 from onceward.testing import FakeClock
 from tests.clients import Backend, Mode, SyncClient, make_backend
+from tests.firestore_backends import firestore_client
 from tests.servers.redis import shared
 
 DAMAGED = b"\xff jane@example.com \xff"
@@ -188,3 +189,26 @@ def test_an_incomplete_erasure_also_says_what_remains_in_the_log(
         reader.execute("SELECT count(*) FROM onceward_records").fetchall()
         with pytest.raises(StoreBroken, match=r"may remain in: audit entries; .* still in the write-ahead log"):
             client.wait(client.once.erase(prefix="jane:", dry_run=False))
+
+
+@pytest.mark.finding("N28")
+@pytest.mark.parametrize("backend", ["firestore"], indirect=True)
+def test_documents_with_invalid_content_do_not_prevent_an_erasure(client: SyncClient) -> None:
+    state = client.once.state("customer")
+    for owner in ("jane", "john"):
+        forget_one(client, f"{owner}:1")
+        client.wait(state.apply(f"{owner}:1", datetime(2026, 1, 1, tzinfo=UTC), {"address": owner}))
+    address = client.once.store._calls.address
+    database = firestore_client()
+    [entry] = [one for one in database.collection(address.audit_in).stream() if one.get("key") == "john:1"]
+    entry.reference.update({"verb": 5, "why": "as jane wished"})
+    [damaged] = [one for one in database.collection(address.states_in).stream() if "john:1" in repr(one.to_dict())]
+    damaged.reference.update(dict.fromkeys(set(damaged.to_dict() or ()) - {"id"}, 5))
+    with pytest.raises(RecordBroken, match="the audit trail has an entry with invalid content"):
+        client.audit()
+    assert client.wait(client.once.erase(prefix="jane:")).entities == 1
+    done = client.wait(client.once.erase(prefix="jane:", dry_run=False))
+    assert (done.records, done.entities, done.audit_entries, len(done.unreadable)) == (1, 1, 2, 1)
+    left = [*database.collection(address.audit_in).stream(), *database.collection(address.states_in).stream()]
+    assert len(left) == 4
+    assert "jane" not in repr([one.to_dict() for one in left])

@@ -6,11 +6,14 @@ import os
 import time
 from typing import Any, Final
 
+import msgspec
+
+from onceward.errors import RecordBroken
 from onceward.protocol.audit import AUDIT_RETENTION, AuditEntry, AuditFilter, matches_filter
 
 from . import values
 from .calls import FirestoreCalls, FoundDocument, where
-from .documents import Changes
+from .documents import EDITED, Changes
 from .values import plain
 
 PAGE: Final = 200
@@ -63,4 +66,7 @@ def redaction(calls: FirestoreCalls, one: FoundDocument) -> Any:
 
 def entry_of(fields: Any) -> AuditEntry:
     found = {name: plain(fields[name]) for name in (*_TEXTS, *_NUMBERS, "at", "id") if name in fields}
-    return AuditEntry(**found)
+    try:
+        return msgspec.convert(found, AuditEntry, strict=True, builtin_types=(bytes,))
+    except msgspec.ValidationError as error:
+        raise RecordBroken("the audit trail has an entry with invalid content", hint=EDITED) from error

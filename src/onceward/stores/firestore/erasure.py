@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 
+from onceward.errors import RecordBroken
 from onceward.protocol.audit import AuditSignature, purge_entry
 from onceward.protocol.capabilities import Erasure
 from onceward.protocol.erasure import ErasureFilter, FoundEntity
@@ -42,12 +43,9 @@ class FirestoreErasure(OpenedStore):
             return await self._calls.delete_each(self._states.states_in, chosen, deadline)
 
     async def redact_audit(self, wanted: ErasureFilter, *, timeout: float, dry_run: bool = False) -> int:
-        writes = []
         with self._call(timeout) as deadline:
-            async for one in self._documents(self._calls.address.audit_in, deadline):
-                entry = trail.entry_of(one.fields)
-                if entry.key and wanted.selects(entry.scope, entry.key):
-                    writes.append(trail.redaction(self._calls, one))
+            entries = self._documents(self._calls.address.audit_in, deadline)
+            writes = [trail.redaction(self._calls, one) async for one in entries if _is_redacted(one, wanted)]
             if dry_run:
                 return len(writes)
             results = await self._calls.write_each(writes, deadline) if writes else []
@@ -66,7 +64,11 @@ class FirestoreErasure(OpenedStore):
     ) -> list[tuple[FoundEntity, FoundDocument]]:
         found = []
         async for one in self._documents(self._states.states_in, deadline):
-            state = self._states.state(one.fields)
+            try:
+                state = self._states.state(one.fields)
+            except RecordBroken:
+                found.append((FoundEntity(self._states.id_in(one), "", "", readable=False), one))
+                continue
             if selects(state.scope, state.entity):
                 found.append((FoundEntity(state.id, state.scope, state.entity), one))
         return found
@@ -80,3 +82,12 @@ class FirestoreErasure(OpenedStore):
             if len(page) < PAGE:
                 return
             last = page[-1]
+
+
+def _is_redacted(one: FoundDocument, wanted: ErasureFilter) -> bool:
+    """Return whether the erasure removes the key of an audit entry. Invalid content may name any key."""
+    try:
+        entry = trail.entry_of(one.fields)
+    except RecordBroken:
+        return True
+    return bool(entry.key) and wanted.selects(entry.scope, entry.key)

@@ -93,6 +93,11 @@ class LatestDocuments:
                 hint=EDITED,
             ) from error  # fmt: skip
 
+    def id_in(self, one: FoundDocument) -> bytes:
+        """Return the id of a state, or the name of its document if it has none."""
+        id = plain_at(one.fields, self._paths["id"])
+        return id if isinstance(id, bytes) else one.name.encode()
+
     async def search(self, ids: Sequence[bytes], deadline: float) -> list[FoundDocument]:
         """Find states by id, for when documents are named after entities."""
         return await self.calls.find_by_ids(self.states_in, self._paths["id"], ids, deadline)
