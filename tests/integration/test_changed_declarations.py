@@ -279,7 +279,8 @@ def deployed_table(store: Any, *functions: Any, fields: dict[str, Any] | None = 
         ({"window": "7d"}, {}, "window=lasting 1w: records that are completed keep their old window"),
         ({"fingerprint": "none"}, {}, "fingerprint=all and is now declared with fingerprint=none"),
         ({"after_crash": "park"}, {}, "after_crash=park: it applies to existing keys from their next attempt"),
-        ({}, {"lease": "5m"}, "lease=1m and is now declared with lease=5m"),
+        ({"max_attempts": 3}, {}, "max_attempts=0 and is now declared with max_attempts=3"),
+        ({"lease": "5m"}, {}, "lease=1m and is now declared with lease=5m"),
     ],
 )
 def test_a_changed_operation_of_a_table_is_logged_once(
@@ -329,6 +330,91 @@ def test_functions_that_share_an_operation_of_a_table_do_not_count_as_a_change(
             once.operation("mail")(by_number)(1)
             once.operation("mail", lease="5m")(by_number_and_sum).outcome(1)
     assert warnings(caplog) == []
+
+
+def by_number_last(note: str, n: int) -> None: ...
+
+
+MAIL: Any = {"mail": {"key": "mail:{n}", "window": "7d"}}
+
+
+def web(store: Any, table: Any = MAIL) -> None:
+    """Run a process that sends the welcome mail."""
+    with Once(store, app="shop", operations=table) as once:
+        once.operation("mail")(by_number).outcome(n=1, note="welcome")
+
+
+def worker(store: Any, table: Any = MAIL) -> None:
+    """Run a process that sends the reminder, which has other parameters and settings."""
+    with Once(store, app="shop", operations=table, after_crash="park", lease="5m") as once:
+        once.operation("mail", max_attempts=3, fingerprint=["note"])(by_number_last).outcome(note="reminder", n=1)
+
+
+@pytest.mark.finding("N28")
+def test_processes_with_different_functions_of_one_operation_of_a_table_are_no_change(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        web(url)
+        worker(url)
+    assert warnings(caplog) == []
+
+
+@pytest.mark.finding("N28")
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ({"key": "mail:{n}"}, {"key": "letter:{n}"}, "key=mail:{n} and is now declared with key=letter:{n}"),
+        ({"window": "7d"}, {"window": "30d"}, "window=lasting 1w and is now declared with window=lasting 4w2d"),
+        ({}, {"window": "30d"}, "window=lasting 1d and is now declared with window=lasting 4w2d"),
+        ({"window": "7d"}, {}, "window=lasting 1w and is now declared with window=lasting 1d"),
+    ],
+)
+def test_a_changed_table_is_logged_by_processes_with_different_functions(
+    url: str, before: dict[str, Any], after: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    earlier, later = ({"mail": {"key": "mail:{n}", **fields}} for fields in (before, after))
+    for process in (web, worker):
+        process(url, earlier)
+    for process in (web, worker, web):
+        process(url, later)
+    [line] = warnings(caplog)
+    assert said in line
+
+
+@pytest.mark.finding("N28")
+def test_a_key_of_another_parameter_at_the_same_position_of_another_function_is_a_change(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for key, function in (("mail:{n}", by_number), ("mail:{note}", by_number_last)):
+        with Once(url, app="shop", operations={"mail": {"key": key}}) as once:
+            once.operation("mail")(function).outcome(n=1, note="welcome")
+    [line] = warnings(caplog)
+    assert "key=mail:{n} and is now declared with key=mail:{note}" in line
+
+
+@pytest.mark.finding("N28")
+def test_a_declaration_of_a_table_by_an_earlier_version_is_no_change(
+    url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def declared_earlier(operation: Operation) -> Any:
+        operation.table_settings = None
+        return msgspec.structs.replace(declaration_of(operation), compared=())
+
+    declaration_of = compare_declarations.declaration_of
+    with monkeypatch.context() as earlier:
+        earlier.setattr(compare_declarations, "declaration_of", declared_earlier)
+        worker(url)
+    web(url)
+    assert warnings(caplog) == []
+
+
+@pytest.mark.finding("N28")
+def test_the_window_of_a_client_is_stored_for_an_operation_of_a_table(url: str) -> None:
+    with Once(url, app="shop", operations={"mail": {"key": "mail:{n}"}}, window="30d") as once:
+        mail = once.operation("mail")(by_number)
+        mail(1)
+        assert str(run(declared_window(once.store, mail.key(1).scope.text))) == "lasting 4w2d"
 
 
 FIRST_SECRET, SECOND_SECRET = b"first secret key of 26 byt", b"second secret key of 27 byt"

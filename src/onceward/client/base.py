@@ -207,9 +207,9 @@ class BaseClient(ClientControls):
         self.declared_functions.add(operation)
         return operation
 
-    def _compare_later(self, operation: Operation, function: str = "") -> None:
+    def _compare_later(self, operation: Operation) -> None:
         """Compare the operation with the previous deployment before the next call. See `DeclaredOperations.add`."""
-        self.engine.declare(operation, function)
+        self.engine.declare(operation)
 
     def keep_input_of(self, operation: Operation) -> None:
         """Store the input of calls if the policy says so: then `recover` can finish calls without a redelivery."""

@@ -3,6 +3,9 @@
 Each operation's declaration is stored as the latest state of an entity, so it does not appear among the records. A
 client reads all of them in one call when it opens the store, and writes those that are new or have changed. It compares
 operations that are declared later before the next call.
+
+Functions that share an operation of the table may be in different processes. Only what the table declares is the same
+in all of them, so only that is compared.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ RETENTION: Final = Retention(0, 0)  # these states have no marks and are never d
 
 
 class StoredDeclaration(Struct, frozen=True, forbid_unknown_fields=False):
-    """The settings that affect existing keys if they change."""
+    """The settings that affect existing keys if they change. All are stored, because `onceward resolve` uses them."""
 
     key: str
     fingerprint: str
@@ -46,17 +49,17 @@ class StoredDeclaration(Struct, frozen=True, forbid_unknown_fields=False):
     key_by_position: str = ""
     arguments: str = ""
     fingerprint_key: str = ""
+    compared: tuple[str, ...] = ()  # which of SETTINGS; an earlier version stored none
 
     def changed(self, later: StoredDeclaration) -> list[str]:
         """Return the fields that another deployment changed, if the change affects existing keys."""
-        changed = [name for name in CONSEQUENCES if getattr(self, name) != getattr(later, name)]
-        if "key" in changed and self.key_by_position == later.key_by_position:
+        compared = {"key", *self.compared, *later.compared}
+        compared |= {name for name in MAY_BE_EMPTY if getattr(self, name) and getattr(later, name)}
+        changed = [name for name in CONSEQUENCES if name in compared and getattr(self, name) != getattr(later, name)]
+        if "key" in changed and self.key_by_position and self.key_by_position == later.key_by_position:
             changed.remove("key")  # a renamed parameter keeps its keys
-        is_explained = "key" in changed or "fingerprint" in changed or not self.arguments  # "": an earlier version
-        if "arguments" in changed and is_explained:
-            changed.remove("arguments")
-        if not (self.fingerprint_key and later.fingerprint_key) and "fingerprint_key" in changed:
-            changed.remove("fingerprint_key")  # "": an earlier version, or no fingerprints
+        if "arguments" in changed and ("key" in changed or "fingerprint" in changed):
+            changed.remove("arguments")  # explained by the other change
         return changed
 
     def texts(self, later: StoredDeclaration, name: str) -> tuple[str, str]:
@@ -69,6 +72,12 @@ class StoredDeclaration(Struct, frozen=True, forbid_unknown_fields=False):
 
 
 NO_KEY: Final = "none"
+
+SETTINGS: Final = ("fingerprint", "window", "after_crash", "max_attempts", "lease")
+"""The settings that are compared. Of an operation of the table, only those that the table declares."""
+
+MAY_BE_EMPTY: Final = ("arguments", "fingerprint_key")
+"""Fields that are not compared if they are empty: an earlier version did not store them, or they do not apply."""
 
 CONSEQUENCES: Final = {
     "key": "records under the old keys are no longer found, so work that they protect runs again if it is delivered "
@@ -90,7 +99,10 @@ CONSEQUENCES: Final = {
 
 
 def declaration_of(operation: Operation) -> StoredDeclaration:
-    policy, source = operation.policy, repr(operation.source)
+    """Return what is stored about the operation. Of an operation of the table, omit what depends on the function."""
+    policy, source, table = operation.policy, repr(operation.source), operation.table_settings
+    by_position = template_text(operation, by_position=True) or source
+    arguments = ", ".join(sorted(operation.payload.argument_names(operation.binding))) or "none"
     return StoredDeclaration(
         key=template_text(operation) or source,
         fingerprint=fingerprint_text(policy.fingerprint),
@@ -98,11 +110,12 @@ def declaration_of(operation: Operation) -> StoredDeclaration:
         after_crash=policy.after_crash.name.lower(),
         max_attempts=policy.max_attempts,
         lease=format_duration(policy.lease),
-        key_by_position=template_text(operation, by_position=True) or source,
-        arguments=", ".join(sorted(operation.payload.argument_names(operation.binding))) or "none",
+        key_by_position=by_position if table is None else "",
+        arguments=arguments if table is None else "",
         fingerprint_key=(fingerprint_key_id(operation.fingerprint_key) or NO_KEY)
         if _has_fingerprints(operation)
         else "",
+        compared=SETTINGS if table is None else tuple(name for name in SETTINGS if name in table),
     )
 
 

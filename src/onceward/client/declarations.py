@@ -23,16 +23,9 @@ class DeclaredOperations:
     def __init__(self) -> None:
         self._operations: dict[Scope, Operation] = {}
         self._compared: dict[Scope, list[tuple[Policy, str]]] = {}
-        self._first_functions: dict[Scope, str] = {}
 
-    def add(self, operation: Operation, function: str = "") -> bool:
-        """Add the operation. Return False if it is known: some programs decorate functions anew for each request.
-
-        `function` is the label of a function that uses an operation of a table. If several functions use the operation,
-        only the first is compared: their parameters and settings may differ, which does not count as a change.
-        """
-        if self._first_functions.setdefault(operation.scope, function) != function:
-            return False
+    def add(self, operation: Operation) -> bool:
+        """Add the operation. Return False if it is known: some programs decorate functions anew for each request."""
         known = self._compared.get(operation.scope, [])
         if len(known) >= MAX_COMPARED or _settings_of(operation) in known:
             return False
@@ -78,8 +71,8 @@ class DeclaringEngine(Engine):
 
     declared: DeclaredOperations
 
-    def declare(self, operation: Operation, function: str = "") -> None:
-        if self.declared.add(operation, function):
+    def declare(self, operation: Operation) -> None:
+        if self.declared.add(operation):
             self.prepared = False
 
     async def prepare(self) -> None:

@@ -86,10 +86,10 @@ class LazyClient(BaseClient):
         self._follow_operation(operation, lambda client: client.compile_operation(fn, settings, warned=True, **options))
         return operation
 
-    def _compare_later(self, operation: Operation, function: str = "") -> None:
+    def _compare_later(self, operation: Operation) -> None:
         """Compare the operation, unless a test overrides the setting: an override does not count as a deployment."""
         if not self._is_copy:
-            super()._compare_later(operation, function)
+            super()._compare_later(operation)
 
     def _follow_operation(self, operation: Operation, declare: Callable[[Any], Operation]) -> None:
         """Let the operation follow the setting: it becomes what `declare(client)` returns then."""

@@ -56,9 +56,12 @@ class Operation:
         fingerprint_key: bytes = b"",
         is_async: bool = False,
         explicit_fingerprint: bool = False,
+        table_settings: tuple[str, ...] | None = None,
     ) -> None:
         self.fn = fn
         self.policy = policy
+        self.table_settings = table_settings
+        """The settings that the table of operations declares; None if the operation is not declared in a table."""
         self.is_async = is_async
         self.name = name or name_of(fn)
         self.binding = Binding(fn)

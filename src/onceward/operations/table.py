@@ -27,7 +27,7 @@ from onceward.protocol.policy import CommonSettings, Policy, Settings
 from onceward.protocol.suggest import did_you_mean
 from onceward.protocol.window import Window, calendar, forever, lasting, parse_window, sliding
 
-from .operation import KeySource, Operation, TenantSource, label_of, versioned
+from .operation import KeySource, Operation, TenantSource, versioned
 from .settings_file import OPERATIONS, declared_operations, read_settings
 
 if TYPE_CHECKING:
@@ -167,9 +167,11 @@ def declared_operation(
     declaration = client.operations[name]
     settings = declaration.settings_with(choices)
     warned = not choices.keys() & {"window", "retry_span"}
-    operation = client.compile_operation(fn, settings, warned=warned, **declaration.parts, **parts)
+    operation = client.compile_operation(
+        fn, settings, warned=warned, table_settings=tuple(declaration.settings), **declaration.parts, **parts
+    )
     client.keep_input_of(operation)
-    client._compare_later(operation, label_of(fn))  # noqa: SLF001 (shared with the clients)
+    client._compare_later(operation)  # noqa: SLF001 (shared with the clients)
     return operation
 
 
