@@ -59,6 +59,7 @@ CASES: dict[str, tuple[DeliveryResult, int, DeliverySettlement]] = {
     "lost": (Unknown(key=KEY, lost=True), 1, Retry(1.0, "unknown")),
     "store down": (errors.StoreUnavailable("down"), 4, Retry(8.0, "store down")),
     "store full": (errors.StoreFull("full"), 1, Retry(1.0, "store down")),
+    "damaged record": (errors.RecordBroken("damaged"), 4, Retry(8.0, "damaged record")),
     "a newer version's record": (errors.VersionSkew("newer"), 1, Retry(60.0, "version skew")),
     "stopping": (errors.Stopping("bye"), 1, Retry(0.0, "stopping")),
     "done, its result cannot be read": (errors.ResultCorrupt("checksum"), 1, Ack()),

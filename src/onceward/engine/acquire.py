@@ -11,6 +11,7 @@ from typing import Any
 
 from onceward.errors import (
     ClaimError,
+    RecordBroken,
     Reentrant,
     ResultError,
     RetryTransaction,
@@ -37,7 +38,7 @@ LONGEST_PAUSE = 0.5  # with jitter, a thousand waiters then send two to four tho
 
 QUIET_WAIT = 1.0  # a call that waits longer is reported
 
-KEY_ERRORS = (ResultError, VersionSkew, ClaimError)
+KEY_ERRORS = (ResultError, VersionSkew, ClaimError, RecordBroken)
 """Errors that concern one key, and not the other keys of the batch."""
 
 Refusal = Outcome[Any] | Exception | None
@@ -47,20 +48,30 @@ Refusal = Outcome[Any] | Exception | None
 async def acquire(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool = True) -> list[Refusal]:
     """Claim the keys of these attempts in one call. Without a refusal, an attempt is OWNED, or WAITING for its owner.
 
-    If the store does not answer, all of them are UNKNOWN, and this function raises the store's error.
+    If the store does not answer, all of them are UNKNOWN, and this function raises the store's error. If a record is
+    damaged, its attempt is UNKNOWN, and its refusal is the error: the other keys are claimed.
     """
     blocked = _refuse_reentrant(engine, attempts) if current() or current_job.get() else None
     if blocked is not None and any(blocked):
         free = [one for one in attempts if one.state is not REFUSED]
         found = iter(await acquire(engine, free, may_wait=may_wait)) if free else iter(())
         return [next(found) if error is None else error for error in blocked]
-    answers = await send_claims(engine, attempts)
+    requests = [one.claim_request() for one in attempts]
+    answers: Sequence[Answer | StoreError]
+    try:
+        answers = await _send(engine, attempts, requests)
+    except RecordBroken as error:
+        answers = [error] if len(attempts) == 1 else await _claim_each(engine, attempts, requests)
     if engine.stopping:  # `stop` was called after the claims were sent: the caller releases those that were granted
         engine.refuse_to_claim()
     refusals: list[Refusal] = [None] * len(attempts)
     for index, one in enumerate(attempts):
         if one.state is not OWNED:
-            refusals[index] = await _wait_or_refuse(one, answers[index], may_wait=may_wait)
+            answer = answers[index]
+            if isinstance(answer, StoreError):
+                refusals[index] = answer
+                continue
+            refusals[index] = await _wait_or_refuse(one, answer, may_wait=may_wait)
             if index % YIELD_EVERY == YIELD_EVERY - 1:
                 await engine.runtime.sleep(0)
     return refusals
@@ -83,7 +94,15 @@ async def _wait_or_refuse(attempt: Attempt, answer: Answer, *, may_wait: bool) -
 
 async def send_claims(engine: Engine, attempts: Sequence[Attempt]) -> Sequence[Answer]:
     """Send the claims in one call, apply the answers, and start the heartbeat of those that are OWNED now."""
-    requests = [one.claim_request() for one in attempts]
+    return await _send(engine, attempts, [one.claim_request() for one in attempts])
+
+
+async def _send(engine: Engine, attempts: Sequence[Attempt], requests: Sequence[ClaimRequest]) -> Sequence[Answer]:
+    """Do what `send_claims` does, with these requests.
+
+    If one of several records is damaged, raise RecordBroken and leave all attempts CLAIMING: the caller sends the same
+    requests again, each alone.
+    """
     store, timeout = engine.store, attempts[0].job.policy.call_timeout
     since = engine.runtime.monotonic()
     cancelled: BaseException | None
@@ -108,6 +127,28 @@ async def send_claims(engine: Engine, attempts: Sequence[Attempt]) -> Sequence[A
     return answers
 
 
+async def _claim_each(
+    engine: Engine, attempts: Sequence[Attempt], requests: Sequence[ClaimRequest]
+) -> list[Answer | StoreError]:
+    """Send each claim of a batch again alone, because a record of the batch is damaged. Return the answers and errors.
+
+    The requests are the same: some stores have granted claims of the batch, and recognise them by their nonces. If the
+    store stops answering, the remaining attempts get its error, and no further claim is sent.
+    """
+    answers: list[Answer | StoreError] = []
+    for index, one in enumerate(attempts):
+        try:
+            answers += await _send(engine, [one], [requests[index]])
+        except RecordBroken as error:
+            answers.append(error)
+        except StoreError as error:
+            remaining = attempts[index + 1 :]
+            if remaining:
+                _no_answer(engine, remaining, error)
+            return answers + [error] * (1 + len(remaining))
+    return answers
+
+
 async def _claim_again(
     engine: Engine, attempts: Sequence[Attempt], requests: Sequence[ClaimRequest], error: BaseException
 ) -> tuple[list[Answer], BaseException | None]:
@@ -116,6 +157,8 @@ async def _claim_again(
     try:
         return await ask_again(lambda: store.claim(requests, timeout=timeout), error, RetryLimit(engine))
     except StoreError as failure:
+        if isinstance(failure, RecordBroken) and len(attempts) > 1:
+            raise
         raise _no_answer(engine, attempts, failure) from failure.__cause__
 
 

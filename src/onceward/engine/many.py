@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from onceward.errors import StoreUnavailable
+from onceward.errors import RecordBroken, StoreUnavailable
 from onceward.protocol.outcome import Executed, Failed, Outcome, Replayed
 from onceward.protocol.policy import Policy
 from onceward.protocol.record import AfterCrash
@@ -100,7 +100,11 @@ async def claimed_outcome(attempt: Attempt, refusal: Refusal, outcomes: Outcomes
 
 async def waited_outcome(attempt: Attempt, outcomes: Outcomes) -> Outcome[Any]:
     """Like `claimed_outcome`, for a key that another worker owns: wait for it first."""
-    return await claimed_outcome(attempt, await wait_for_key(attempt), outcomes)
+    try:
+        refusal = await wait_for_key(attempt)
+    except RecordBroken as error:
+        refusal = error
+    return await claimed_outcome(attempt, refusal, outcomes)
 
 
 async def outcome_of(engine: Engine, job: Job, firsts: dict[bytes, Job], outcomes: Outcomes) -> Outcome[Any]:

@@ -38,7 +38,7 @@ from onceward.results.codec import unpacked_size
 from . import switch
 from .abandon import abandon
 from .acquire import Refusal, acquire, emit_no_answer, reentry_error, wait_for_key
-from .attempt import NEW, REFUSED, UNPROTECTED, WAITING, Attempt
+from .attempt import NEW, REFUSED, UNKNOWN, UNPROTECTED, WAITING, Attempt
 from .conclude import is_closing, settle_raised, settle_returned, verify_first
 from .engine import Engine
 from .error_text import message_of
@@ -120,7 +120,8 @@ async def claim(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool =
     """Claim the keys in one call. An attempt without a refusal is OWNED, WAITING (if it may), or UNPROTECTED.
 
     This function decides whether work runs without a claim. If the store is down and the policy does not say `run`,
-    it raises the store's error. Either every job has a key, or none has (NO_KEY).
+    it raises the store's error. If a record is damaged, RecordBroken is the refusal of its attempt. Either every job
+    has a key, or none has (NO_KEY).
 
     Once the store has answered that another worker runs the key, a later outage always raises an error: running
     unprotected would be a second run.
@@ -139,7 +140,13 @@ async def claim(engine: Engine, attempts: Sequence[Attempt], *, may_wait: bool =
         if engine.stopping or not engine.prepared:
             await engine.ready()
         refusals = await acquire(engine, attempts, may_wait=may_wait and not observes)
-        return run_observed(attempts, refusals) if observes else refusals
+        if not observes:
+            return refusals
+        for index, one in enumerate(attempts):
+            refusal = refusals[index]
+            if isinstance(refusal, StoreError) and one.state is UNKNOWN:
+                [refusals[index]] = without_store(engine, [one], refusal)
+        return run_observed(attempts, refusals)
     except StoreError as error:
         return without_store(engine, attempts, error)
     finally:

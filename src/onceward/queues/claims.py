@@ -27,7 +27,7 @@ ClaimResult = Attempt | Outcome[Any] | Exception
 async def claim_deliveries(engine: Engine, jobs: Sequence[Job]) -> list[ClaimResult]:
     """Claim the jobs, each with a different key, in one call. Never wait for a running owner.
 
-    If the store fails, each job gets the same error.
+    If the store fails, each job gets the same error. If a record is damaged, only its own job gets the error.
     """
     attempts = [Attempt(engine, job) for job in jobs]
     try:

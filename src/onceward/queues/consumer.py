@@ -18,7 +18,7 @@ import msgspec
 
 from onceward.engine.error_text import message_of
 from onceward.engine.events import Event
-from onceward.errors import ConfigurationError, StoreError
+from onceward.errors import ConfigurationError, RecordBroken, StoreError
 from onceward.latest.api import BaseLatestState
 from onceward.observe.log import log_raised
 from onceward.operations.decorator import BaseFunction
@@ -166,13 +166,17 @@ class Consumer:
                 await asyncio.sleep(min(seconds, self.poll_timeout))
 
     async def _handle(self, in_flight: InFlight, deliveries: Sequence[Delivery]) -> None:
-        """Process one batch. A failure of the store counts once per batch, not once per delivery."""
+        """Process one batch. A failure of the store counts once per batch, not once per delivery.
+
+        A damaged record does not count: the other keys can be used.
+        """
         store_failed = False
         logged: object = None
 
         async def settle(delivery: Delivery, outcome: DeliveryResult) -> None:
             nonlocal store_failed, logged
-            store_failed = store_failed or isinstance(outcome, StoreError)
+            if isinstance(outcome, StoreError) and not isinstance(outcome, RecordBroken):
+                store_failed = True
             raised = outcome if isinstance(outcome, Exception) else getattr(outcome, "exception", None)
             if raised is not logged:  # the function of a `Batch` raises one exception for all of its events
                 logged = raised

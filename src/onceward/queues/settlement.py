@@ -11,6 +11,7 @@
 |                                                    | parked already                                                  |
 | unknown: the record was not confirmed              | retried: the record then shows the outcome                      |
 | the store is down                                  | retried, unless the operation declares on_store_down="run"      |
+| the record is damaged                              | retried; the other messages of the batch are not affected       |
 | any other error in this process                    | retried                                                         |
 | this process is stopping                           | retried immediately, by another consumer                        |
 
@@ -25,7 +26,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from onceward.engine.error_text import message_of
-from onceward.errors import ResultError, Stopping, StoreError, VersionSkew
+from onceward.errors import RecordBroken, ResultError, Stopping, StoreError, VersionSkew
 from onceward.protocol.outcome import Common, Executed, Failed, Mismatch, Outcome, Parked, Replayed, Running, Stale
 
 MIN_RETRY_DELAY: Final = 0.05
@@ -114,6 +115,8 @@ def _settlement_after_error(error: Exception, deliveries: int, backoff: BackoffP
         return Retry(0.0, "stopping")
     if isinstance(error, VersionSkew):  # retrying cannot succeed before this process is upgraded
         return Retry(backoff.maximum, "version skew")
+    if isinstance(error, RecordBroken):
+        return Retry(backoff.after(deliveries), "damaged record")
     if isinstance(error, StoreError):
         return Retry(backoff.after(deliveries), "store down")
     if isinstance(error, ResultError):  # the work is done; only callers that want its result are affected
