@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import secrets
 import sys
 import time
@@ -19,6 +20,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="repeat an earlier run")
     parser.add_argument("--only", choices=sorted(TARGETS), default=None)
     chosen = parser.parse_args()
+    logging.disable()  # the console logs each request that it refuses
     seed = secrets.randbelow(1 << 32) if chosen.seed is None else chosen.seed
     names = [chosen.only] if chosen.only else list(TARGETS)
     print(f"seed {seed}: to repeat, python -m tests.fuzz --seed {seed}", flush=True)

@@ -28,6 +28,8 @@ ONCE_BROKE = (
     ("csv", "\ufeffemail\na\ud800\n".encode("utf-16-le", "surrogatepass")),
     ("cloudevent", b"ce-id: %FF\nce-source: /s\nce-type: t\nce-specversion: 1.0\n\n{}"),
     ("reject_cell", b"a;=1+1"),
+    ("store_url", b"postgresql://db/shop?connections=" + b"9" * 5_000),
+    ("store_url", b"memory://?max_records=" + b"9" * 5_000),
     ("scope", rb"a\n/b"),
     ("password", b"Ym1ig=//:\xdd"),
     ("preview", urlsafe_b64encode(zlib.compress(b"\x92" + b"\x82\xa1a" * 5_000))),

@@ -8,6 +8,7 @@ committed, unless the view is `transactional`.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -34,7 +35,7 @@ from onceward.http.committed_response import committed_headers
 from onceward.http.config import SAFE_METHODS, IdempotencyConfig
 from onceward.http.http_settlement import SettlementFailed, settle
 from onceward.http.request_context import RequestContext, request_without_key
-from onceward.http.semantics import BODY_TOO_LARGE, NO_LONGER_ALLOWED, RawResponse
+from onceward.http.semantics import BODY_TOO_LARGE, MAX_LENGTH_DIGITS, NO_LONGER_ALLOWED, RawResponse
 from onceward.runtime.threads import run
 
 from .client import aonce, once
@@ -198,7 +199,9 @@ def _view_options(request: Any) -> ViewOptions | None:
 
 def _content_length(request: Any) -> int:
     length = request.META.get("CONTENT_LENGTH") or "0"
-    return int(length) if length.isascii() and length.isdecimal() else 0
+    if not (length.isascii() and length.isdecimal()):
+        return 0
+    return int(length) if len(length) <= MAX_LENGTH_DIGITS else sys.maxsize
 
 
 def _refusal(config: IdempotencyConfig, request: Any, error: Exception) -> RawResponse:

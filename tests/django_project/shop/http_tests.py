@@ -28,6 +28,12 @@ class Requests:
         headers = {} if key is None else {"Idempotency-Key": key}
         return self.client.post(path, body, content_type="application/json", headers=headers)
 
+    def test_a_content_length_of_any_number_of_digits_is_too_large(self) -> None:
+        response = self.client.post(
+            "/orders", ORDER, "application/json", headers={"Idempotency-Key": "k1"}, CONTENT_LENGTH="9" * 5_000
+        )
+        self.assertEqual(response.status_code, 413)
+
     def test_each_endpoint_runs_once(self) -> None:
         for path in ("/orders", "/async", "/drf/orders", "/ninja/orders"):
             with self.subTest(path=path):

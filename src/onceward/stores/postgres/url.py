@@ -24,6 +24,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _HOST: Final = r"(?:\[[0-9A-Fa-f:.%]+\]|[^:,\[\]]*)(?::\d*)?"
 _HOSTS: Final = re.compile(rf"{_HOST}(?:,{_HOST})*")
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
+_UP_TO_1000: Final = re.compile(r"0*(?:[1-9][0-9]{0,2}|1000)")
 _BOOLEANS: Final = {"0": False, "false": False, "no": False, "1": True, "true": True, "yes": True}
 
 
@@ -132,7 +133,7 @@ def _parse_bool(name: str, value: str) -> bool:
 
 
 def _parse_int(name: str, value: str) -> int:
-    if not value.isdecimal() or not 1 <= int(value) <= 1000:  # noqa: PLR2004 (more is a mistake)
+    if not _UP_TO_1000.fullmatch(value):  # more is a mistake
         raise ConfigurationError(
             f"{name}={value!r} is not a valid number", hint=f"write a number from 1 to 1000, as in {name}=4"
         )
