@@ -198,17 +198,17 @@ def test_documents_with_invalid_content_do_not_prevent_an_erasure(client: SyncCl
     for owner in ("jane", "john"):
         forget_one(client, f"{owner}:1")
         client.wait(state.apply(f"{owner}:1", datetime(2026, 1, 1, tzinfo=UTC), {"address": owner}))
-    address = client.once.store._calls.address
-    database = firestore_client()
-    [entry] = [one for one in database.collection(address.audit_in).stream() if one.get("key") == "john:1"]
+    collection = client.once.store.name.rpartition("/")[2]
+    audit, states = (firestore_client().collection(f"{collection}_{kind}") for kind in ("audit", "states"))
+    [entry] = [one for one in audit.stream() if one.get("key") == "john:1"]
     entry.reference.update({"verb": 5, "why": "as jane wished"})
-    [damaged] = [one for one in database.collection(address.states_in).stream() if "john:1" in repr(one.to_dict())]
+    [damaged] = [one for one in states.stream() if "john:1" in repr(one.to_dict())]
     damaged.reference.update(dict.fromkeys(set(damaged.to_dict() or ()) - {"id"}, 5))
     with pytest.raises(RecordBroken, match="the audit trail has an entry with invalid content"):
         client.audit()
     assert client.wait(client.once.erase(prefix="jane:")).entities == 1
     done = client.wait(client.once.erase(prefix="jane:", dry_run=False))
     assert (done.records, done.entities, done.audit_entries, len(done.unreadable)) == (1, 1, 2, 1)
-    left = [*database.collection(address.audit_in).stream(), *database.collection(address.states_in).stream()]
+    left = [*audit.stream(), *states.stream()]
     assert len(left) == 4
     assert "jane" not in repr([one.to_dict() for one in left])
