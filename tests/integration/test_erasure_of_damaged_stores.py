@@ -111,7 +111,7 @@ def test_a_record_with_invalid_content_is_kept_and_reported(client: SyncClient, 
         ("find_entities", "latest states"),
         ("delete_entities", "latest states"),
         ("redact_audit", "audit entries"),
-        ("delete_free", "records; 1 records were kept"),
+        ("delete_free", "records; records kept: 1"),
         ("read_counts", "counters"),
     ],
 )

@@ -18,6 +18,7 @@ from onceward.protocol.ports import Filter
 from onceward.recovery import Recovered
 from onceward.stores.sqlite import maintenance as upkeep
 from onceward.stores.sqlite import schema
+from onceward.stores.sqlite.joined import errors_explained
 from tests.cli.calls import call
 from tests.clients import SyncClient
 
@@ -178,6 +179,19 @@ def test_purge_checks_the_expiry_again_inside_its_own_transaction(valid_until: i
     )
     assert upkeep.purge(cursor, [b"\1"], HOUR * 2) == gone
     cursor.connection.close()
+
+
+@pytest.mark.finding("N24")
+def test_text_that_is_not_utf_8_is_not_quoted_in_an_error_of_your_own_transaction() -> None:
+    """Your connection keeps its own text settings, so such text cannot be shown with escapes there."""
+    with (
+        closing(sqlite3.connect(":memory:")) as connection,
+        pytest.raises(RecordBroken, match=r"your transaction: a row has text that is not UTF-8") as raised,
+        errors_explained(connection),
+    ):
+        connection.execute("SELECT CAST(x'736563726574FF' AS TEXT)").fetchall()
+    assert "secret" in str(raised.value.__cause__)
+    assert "secret" not in str(raised.value)
 
 
 # ── events of forget and resolve ──

@@ -10,7 +10,7 @@ import asyncio
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +61,7 @@ class CloudConformance(QueueConformance):
 
 
 class KafkaConformance(CloudConformance):
-    def test_work_that_outlasts_the_ack_deadline_is_neither_delivered_again_nor_doubled(self) -> None:
-        """If the group rebalances, as it may on a busy machine, Kafka delivers again. It does not do so each time."""
-        for _ in range(2):
-            with suppress(AssertionError):
-                return super().test_work_that_outlasts_the_ack_deadline_is_neither_delivered_again_nor_doubled()
-        return super().test_work_that_outlasts_the_ack_deadline_is_neither_delivered_again_nor_doubled()
+    may_redeliver = True  # if the group rebalances, for example because a member joins late on a busy machine
 
 
 class AckRecorder(PubSubQueue):

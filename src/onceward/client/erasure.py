@@ -175,7 +175,7 @@ class _Steps:
 
     def raise_incomplete(self, done: Erased) -> None:
         for error in self._errors.values():
-            also = [f"{done.kept} records were kept"] if done.kept else []
+            also = [f"records kept: {done.kept}"] if done.kept else []
             also += [done.remains] if done.remains else []
             raise StoreBroken(
                 "; ".join(

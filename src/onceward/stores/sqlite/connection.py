@@ -185,12 +185,12 @@ class SQLiteConnection:
         return self.run(deadline, work, *arguments)  # the failed call was rolled back
 
     def _escape_text(self) -> bool:
-        """Show bytes that are not UTF-8 as escapes from now on. Return False if that is already so.
+        """Show bytes that are not UTF-8 as escapes from now on. Return False if the connection was closed meanwhile.
 
         Otherwise one damaged text would fail every call that reads its row, such as a list of other records.
         """
         database = self._database
-        if database is None or database.text_factory is _escaped:
+        if database is None:
             return False
         database.text_factory = _escaped  # not from the beginning: it takes longer than the default
         return True

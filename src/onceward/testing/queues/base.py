@@ -76,6 +76,10 @@ class QueueTestBase:
     ack_deadline = 3.0
     """Seconds. Long enough that a busy machine extends in time."""
 
+    may_redeliver = False
+    """Whether the broker may deliver a message again although its deadline was extended, as Kafka may if a group
+    rebalances. The second delivery must still have no effect."""
+
     def queue(self, *, dead_letters: bool, ack_deadline: float) -> Queue:
         """Return a new, unopened adapter for the queue of this test. A second call returns a second one for it.
 

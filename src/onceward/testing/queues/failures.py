@@ -65,7 +65,7 @@ class FailureTests(QueueTestBase):
             await self.until_empty()
         assert log.effects == ["a"]
         assert log.deliveries == [("a", 1)]
-        assert once.counts.get("delivered_later", 0) == 0
+        assert self.may_redeliver or once.counts.get("delivered_later", 0) == 0
 
     @on_event_loop
     async def test_a_stopping_consumer_finishes_messages_in_flight_and_takes_no_more(self) -> None:
